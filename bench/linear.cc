@@ -176,7 +176,7 @@ void fill(const Buffer& buffer, DType dtype) {
       continue;
     }
     visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {
-      put_scales<Format>({f16_from_f32(value), f16_from_f32(uniform(random))}, &piece[b]);
+      put_scales<Format>({value, uniform(random)}, &piece[b]);
     });
   }
   for (std::size_t at = 0; at < buffer.bytes(); at += piece.size())

@@ -10,6 +10,8 @@ another draft or other flags than the table's names them behind its method. Seco
   bild        BiLD over its two thresholds
   mtad        MTAD over its beams and its threshold
   medusa      heads beside no draft, a chain and a tree of the draft model, each with a plan of its own
+  calibrated  chains, trees by rank and trees by a learned chance, of 16, 32 and 64 nodes; above temperature 0 with the flag
+              --reproducible, so that the model's own sample decides, as for requests with a seed. Weights begin at the prior
 
 FLAGs go to every call of canopy bench decode: --temp 0.7, --top-p 0.7, --memory 600M."""
 import argparse
@@ -53,7 +55,11 @@ def medusa(draft, heads, plain):
     yield " --medusa", ("--medusa", heads, "--methods", plain + "chain,topk")
 
 
-TABLES = {"all": all_methods, "bild": bild, "mtad": mtad, "medusa": medusa}
+def calibrated(draft, _, plain):
+    yield "", ("-md", draft, "--methods", plain + "chain,sequoia,calibrated", "--tree-sizes", "16,32,64", "--no-learn")
+
+
+TABLES = {"all": all_methods, "bild": bild, "mtad": mtad, "medusa": medusa, "calibrated": calibrated}
 
 
 def decode(options, words):

@@ -37,7 +37,8 @@ def share(slots, trace):
     return [min(trace.experts, slots // n + (i < slots % n)) for i in range(n)]
 
 
-def policy_hits(trace, quotas):
+def policy_hits(trace, quotas, changes=False):
+    """Of a cache with these quotas; with `changes` it grows and shrinks as the recorded run's own did."""
     quota = dict(zip(trace.layers, quotas))
     stay = {layer: set() for layer in trace.layers}
     frequency = {layer: [0.0] * trace.experts for layer in trace.layers}
@@ -63,6 +64,13 @@ def policy_hits(trace, quotas):
             continue
         if "abandoned" in event:
             sweep.clear()
+            continue
+        if "stay" in event:
+            if changes:
+                quota = dict(zip(trace.layers, event["stay"]))
+                for layer, of_layer in stay.items():
+                    ranked = sorted(of_layer, key=lambda e: (-frequency[layer][e], -asked[layer][e], e))
+                    stay[layer] = set(ranked[:quota[layer]])
             continue
         layer, rows = event["layer"], event["rows"]
         sweep.append((layer, rows))
@@ -128,7 +136,7 @@ def main():
     everything = len(trace.layers) * trace.experts
     requests = sum(len(counts) for _, counts in trace.requests())
     print(f"{len(trace.layers)} layers, {trace.active} of {trace.experts} experts, {requests} requests")
-    print(f"recorded: {sum(trace.stay)} stay, {policy_hits(trace, trace.stay)} hits")
+    print(f"recorded: {sum(trace.stay)} stay, {policy_hits(trace, trace.stay, changes=True)} hits")
     print("share    policy  LRU by layer  LRU over all    best  misses, times the best's")
     for percent in map(float, asked.shares.split(",")):
         slots = round(everything * percent / 100)

@@ -353,6 +353,23 @@ void Ops::top_tokens(Stream& stream, ConstTensorView logits, int count, TensorVi
   if (logits.dim(0) > 0) do_top_tokens(stream, logits, count, token);
 }
 
+void Ops::top_probabilities(Stream& stream, ConstTensorView logits, float temperature,
+                            const BestOfRows& to) {
+  constexpr const char* kOp = "top_probabilities";
+  check(kOp, "logits", logits, {kAny, kAny}, kF32);
+  check(kOp, "token", to.token, {logits.dim(0), kAny}, {DType::kI32});
+  const std::int64_t count = to.token.dim(1);
+  check(count > 0 && count <= logits.dim(1), kOp, [&] {
+    return std::to_string(count) + " tokens cannot be taken from a vocabulary of " +
+           std::to_string(logits.dim(1));
+  });
+  check(kOp, "probability", to.probability, {logits.dim(0), count}, kF32);
+  check(kOp, "entropy", to.entropy, {logits.dim(0)}, kF32);
+  check(temperature > 0 && std::isfinite(temperature), kOp,
+        [] { return std::string("the temperature must be a number above 0"); });
+  if (logits.dim(0) > 0) do_top_probabilities(stream, logits, temperature, to);
+}
+
 void Ops::take_tokens(Stream& stream, ConstTensorView from, ConstTensorView index, TensorView to) {
   constexpr const char* kOp = "take_tokens";
   check(kOp, "from", from, {kAny}, {DType::kI32});

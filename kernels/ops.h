@@ -112,6 +112,12 @@ struct RoutedRows {
   TensorView expert, weight;
 };
 
+/// The best tokens of rows of logits, their probabilities, and the rows' entropies in nats. Shapes:
+/// token [n, count] i32; probability [n, count] f32; entropy [n] f32.
+struct BestOfRows {
+  TensorView token, probability, entropy;
+};
+
 /// One of the rows that an expert computes, as two numbers of a tensor: row `row` of x, whose
 /// weight is number `weight` of those of all rows, or 1 where that is negative.
 struct ExpertRow {
@@ -253,6 +259,11 @@ class Ops {
   /// The `count` tokens of highest logit, best first; equal logits by lower id; -1 in a row of
   /// logits that are not all finite. Shapes: logits [n, vocab]; token [n, count] i32.
   void top_tokens(Stream&, ConstTensorView logits, int count, TensorView token);
+  /// The tokens of highest logit as top_tokens has them, what softmax(logits / temperature) gives
+  /// each, and its entropy, so that rows need not leave the device. A row of logits that are not
+  /// all finite has tokens of -1 and NaN. Shapes: logits [n, vocab]; temperature above 0. Sums in
+  /// f64.
+  void top_probabilities(Stream&, ConstTensorView logits, float temperature, const BestOfRows& to);
   /// to_i = from_(index_i), or 0 where that is negative: top_tokens of a row that is not finite.
   /// Indices must be there. Shapes: from [any] i32; index, to [n] i32.
   void take_tokens(Stream&, ConstTensorView from, ConstTensorView index, TensorView to);
@@ -287,6 +298,7 @@ class Ops {
   virtual void do_edit_logits(Stream&, ConstTensorView, const LogitEdits&, TensorView) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
+  virtual void do_top_probabilities(Stream&, ConstTensorView, float, const BestOfRows&) = 0;
   virtual void do_take_tokens(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
   virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, DeviceScalar<StepRng>,
                               std::uint64_t, TensorView) = 0;

@@ -14,7 +14,9 @@ std::uint64_t WeightPlan::sweep_bytes() const {
   return sum;
 }
 
-bool WeightPlan::gives_way() const { return std::ranges::any_of(units, &SweepUnit::gives_way); }
+bool WeightPlan::gives_way() const {
+  return least_stay || std::ranges::any_of(units, &SweepUnit::gives_way);
+}
 
 WeightPlan WeightPlan::when_full() const {
   WeightPlan full = *this;
@@ -22,6 +24,10 @@ WeightPlan WeightPlan::when_full() const {
     if (!unit.gives_way || unit.bytes > 0) continue;
     unit.bytes = unit.own_bytes;
     full.resident_bytes -= unit.own_bytes;
+  }
+  if (least_stay) {
+    full.resident_bytes -= static_cast<std::uint64_t>(experts.stay - *least_stay) * experts.bytes;
+    full.experts.stay = *least_stay;
   }
   return full;
 }
@@ -83,6 +89,13 @@ Seconds CostModel::draft(const StepQuery& query) const {
           "cost model: this profile was measured without a draft model");
   const auto& costs = *profile_.drafting;
   const Curve& level = query.sampled ? costs.level_sampled : costs.level_greedy;
+  if (query.valued) {
+    const auto forward = [&](double rows) {
+      return level.at(rows) + rows * query.context * costs.context;
+    };
+    return forward(query.sequences) +
+           query.valued->forwards * forward(query.valued->rows * query.sequences);
+  }
   std::vector<int> inner(static_cast<std::size_t>(shape.levels()), 0);  // nodes that are run
   NodeId node = 0;
   for (std::size_t l = 0; l < inner.size(); ++l)

@@ -33,9 +33,10 @@ struct WeightPlan {
   bool uploaded = false;
   std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
   ExpertReads experts;                // next to the units
+  std::optional<int> least_stay;      // of these, where texts have taken all that they may
   ExpertReads host_experts;           // of these, what the host reads from disk, where uploaded
   std::uint64_t sweep_bytes() const;  // of the units
-  bool gives_way() const;             // some unit does
+  bool gives_way() const;             // some unit does, or experts do
   WeightPlan when_full() const;       // where texts have taken all the memory that they may
 };
 
@@ -51,6 +52,11 @@ struct StepCost {
   Bottleneck bottleneck = Bottleneck::kLink;  // what would shorten the step most, were it free
 };
 
+/// Drafting of trees that the draft's rows value: each text's root, then forwards of `rows` rows.
+struct ValuedForwards {
+  int forwards = 0, rows = 0;
+};
+
 /// A step to be predicted: `sequences` trees of one shape share the sweep.
 struct StepQuery {
   const TreeShape* shape = nullptr;
@@ -59,6 +65,7 @@ struct StepQuery {
   double context = 0;   // tokens of text before each tree
   bool sampled = true;  // children are drawn from q: not at temperature 0
   int prompt_rows = 0;  // that the sweep reads besides; nobody asks for their logits
+  std::optional<ValuedForwards> valued{};  // in place of the shape's levels
 };
 
 /// Seconds of a step, from a profile. The ring of travelling weights is played through, unit by

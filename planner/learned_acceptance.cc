@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/acceptance_file.h"
+#include "planner/calibrated/calibrated_json.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 
@@ -14,6 +15,7 @@ namespace canopy {
 namespace {
 
 constexpr const char* kVersionKey = "canopy_learned_acceptance";
+constexpr const char* kCalibratedKey = "calibrated";
 constexpr int kVersion = 2;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;  // of a text: none is as long
 
@@ -79,6 +81,7 @@ void LearnedAcceptance::add(std::uint64_t text, const TextAcceptance& shown) {
 
 void LearnedAcceptance::add(const LearnedAcceptance& later) {
   for (const Text& text : later.texts_) add(text.fingerprint, text.shown);
+  add(later.calibrated_);
 }
 
 std::int64_t LearnedAcceptance::positions() const {
@@ -128,7 +131,9 @@ std::string LearnedAcceptance::to_json() const {
     texts.push_back(
         {{"text", hexadecimal(text.fingerprint)}, {"asked", asked}, {"accepted", accepted}});
   }
-  return nlohmann::ordered_json{{kVersionKey, kVersion}, {"texts", texts}}.dump() + "\n";
+  nlohmann::ordered_json json{{kVersionKey, kVersion}, {"texts", texts}};
+  if (calibrated_ != Calibrated()) json[kCalibratedKey] = calibrated_to_json(calibrated_);
+  return json.dump() + "\n";
 }
 
 LearnedAcceptance LearnedAcceptance::from_json(std::string_view text) {
@@ -142,6 +147,8 @@ LearnedAcceptance LearnedAcceptance::from_json(std::string_view text) {
     throw Error("\"texts\" must be at most " + std::to_string(kMaxTexts));
   LearnedAcceptance learned;
   for (const nlohmann::json& one : *texts) learned.add(fingerprint_of(one), shown_in(one));
+  if (const auto calibrated = json.find(kCalibratedKey); calibrated != json.end())
+    learned.calibrated_ = calibrated_from_json(*calibrated);
   return learned;
 }
 

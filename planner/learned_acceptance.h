@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "planner/calibrated/valued_trees.h"
 #include "planner/text_acceptance.h"
 #include "planner/tree_shape.h"
 
@@ -18,10 +19,15 @@ class LearnedAcceptance {
   /// keeps its place, and its counts unless these are of more positions. Beyond kMaxTexts the
   /// oldest goes.
   void add(std::uint64_t text, const TextAcceptance& shown);
-  void add(const LearnedAcceptance& later);  // its texts, in their order
+  /// Adds its texts, in their order, and what it has of chances.
+  void add(const LearnedAcceptance& later);
+  void add(const Calibrated& shown) { calibrated_.add(shown); }
 
   int texts() const { return static_cast<int>(texts_.size()); }
   std::int64_t positions() const;  // of all texts
+  bool empty() const { return texts_.empty() && calibrated_ == Calibrated(); }
+  /// Returns what valued trees have shown of chances.
+  const Calibrated& calibrated() const { return calibrated_; }
   /// The vector that plans should be made with: `before`, changed as far as the texts exclude it.
   /// docs/math.md (B1) to (B3).
   Acceptance estimate(const Acceptance& before) const;
@@ -48,6 +54,7 @@ class LearnedAcceptance {
     TextAcceptance shown;
   };
   std::vector<Text> texts_;  // those that were added first come first
+  Calibrated calibrated_;
 };
 
 /// The file name under which it is found again. `drawing`: how siblings were drawn.

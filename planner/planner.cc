@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "src/base/error.h"
@@ -12,7 +13,8 @@ namespace {
 constexpr std::array kSizes{2,  3,  4,  5,   6,   8,   10,  12,  16,  20,  24,  32,  40,  48,
                             64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024};
 constexpr std::array kLevels{2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32};
-constexpr double kWorthIt = 0.999;  // of the seconds per token: a larger tree must beat this
+constexpr double kWorthIt = 0.999;       // of the seconds per token: a larger tree must beat this
+constexpr double kWorthLaunches = 0.97;  // a tree that is not launched as one must beat this
 
 /// Counts the nodes of the complete tree of `levels` levels, at most `most`.
 int largest_tree(int levels, std::size_t children, int most) {
@@ -28,12 +30,12 @@ int largest_tree(int levels, std::size_t children, int most) {
 TreeRoom roomy(const TreeRoom& needed) {
   const auto more = [&](int count) { return std::min(needed.nodes, count + count / 4 + 4); };
   return {needed.nodes, more(needed.inner), more(needed.widest),
-          std::max(needed.proposals, 16 * needed.nodes)};
+          std::max(needed.proposals, 16 * needed.nodes), needed.run};
 }
 
 TreeRoom larger(const TreeRoom& a, const TreeRoom& b) {
   return {std::max(a.nodes, b.nodes), std::max(a.inner, b.inner), std::max(a.widest, b.widest),
-          std::max(a.proposals, b.proposals)};
+          std::max(a.proposals, b.proposals), std::max(a.run, b.run)};
 }
 
 class Search {
@@ -42,12 +44,18 @@ class Search {
 
   /// The best layout for these trees; nothing if none fits.
   std::optional<Candidate> evaluate(TreeShape shape, int texts, int places) const {
+    return evaluate(std::move(shape), texts, places, in_.valued);
+  }
+  std::optional<Candidate> evaluate(TreeShape shape, int texts, int places, bool valued) const {
     Candidate candidate;
+    candidate.valued = valued && shape.size() > 1;
     candidate.shape = std::move(shape);
     candidate.sequences = texts;
     candidate.places = places;
     candidate.room = room_for(candidate.shape, texts, places);
+    if (candidate.valued) candidate.room = with_valued_rows(candidate.room, places);
     candidate.tokens = expected_tokens(candidate.shape, in_.acceptance);
+    if (candidate.valued) candidate.tokens *= in_.gain->at(candidate.shape.size());
     if (candidate.shape.size() > 1) candidate.catch_up = in_.catch_up;
     const auto small = in_.lay_out(candidate.room, places, 0);
     if (!small) return std::nullopt;
@@ -72,16 +80,19 @@ class Search {
     for (const int places : numbers) {
       const int texts = in_.texts == 0 ? places : std::min(in_.texts, places);
       if (in_.plain) offer(evaluate(TreeShape(), texts, places));
-      if (in_.chains) offer(best_chain(texts, places));
+      if (in_.chains && !in_.valued) offer(best_chain(texts, places));
       if (!in_.trees) continue;
       if (in_.nodes != 0) {
-        offer(best_of_size(in_.nodes, texts, places));
+        offer_trees(in_.nodes, texts, places);
         continue;
       }
       for (const int nodes : kSizes)
-        if (nodes * texts <= in_.max_nodes) offer(best_of_size(nodes, texts, places));
+        if (nodes * texts <= in_.max_nodes) offer_trees(nodes, texts, places);
     }
     if (choice_.table.empty()) return std::nullopt;
+    if (valued_ &&
+        (none_but_valued_ || valued_->per_token() < kWorthLaunches * choice_.best.per_token()))
+      choice_.best = std::move(*valued_);
     choice_.full = choice_.best;
     const Candidate& best = choice_.best;
     const WeightPlan weights = *in_.lay_out(best.room, best.places, best.ring_wish);
@@ -104,7 +115,8 @@ class Search {
                                      .tokens = candidate.tokens,
                                      .sequences = candidate.sequences,
                                      .context = in_.context,
-                                     .sampled = in_.sampled},
+                                     .sampled = in_.sampled,
+                                     .valued = forwards_of(candidate)},
                                     weights);
     candidate.ring_bytes = weights.ring_bytes;
     candidate.resident_bytes = weights.resident_bytes;
@@ -124,10 +136,12 @@ class Search {
         auto weights = in_.lay_out(room, count, ring);
         return weights ? std::optional(weights->when_full()) : std::nullopt;
       };
-      choice_.full = *Search(any).evaluate(best.shape, places, places);
+      choice_.full = *Search(any).evaluate(best.shape, places, places, best.valued);
       return;
     }
     any.plain = any.chains = any.trees = true;
+    any.valued = in_.valued || best.valued;
+    if (!any.valued) any.gain.reset();
     const auto house = [&](const WeightPlan& weights, const TreeRoom& room) {
       auto choice = choose_within(any, weights.when_full(), room, places);
       require(choice.has_value(), "planner: a text of each place has no room for its root");
@@ -145,7 +159,9 @@ class Search {
       if (nodes <= best.room.nodes || nodes > in_.max_nodes) continue;
       const Candidate wish = house(weights, TreeRoom::of_nodes(nodes));
       Candidate one = best;
-      one.room = larger(best.room, roomy(TreeRoom::of(wish.shape).for_texts(places)));
+      TreeRoom wished = roomy(TreeRoom::of(wish.shape).for_texts(places));
+      if (wish.valued) wished = with_valued_rows(wished, places);
+      one.room = larger(best.room, wished);
       const auto larger_room = in_.lay_out(one.room, places, one.ring_wish);
       if (!larger_room) return;
       price(one, *larger_room);
@@ -156,6 +172,16 @@ class Search {
       best = std::move(one);
       choice_.full = std::move(full);
     }
+  }
+
+  static std::optional<ValuedForwards> forwards_of(const Candidate& candidate) {
+    if (!candidate.valued) return std::nullopt;
+    return valued_forwards(candidate.shape, candidate.tokens);
+  }
+
+  void offer_trees(int nodes, int texts, int places) {
+    if (!in_.valued) offer(best_of_size(nodes, texts, places, false));
+    if (in_.gain) offer(best_of_size(nodes, texts, places, true));
   }
 
   void keep_better(std::optional<Candidate>& best, std::optional<Candidate> other) const {
@@ -171,7 +197,7 @@ class Search {
     return best;
   }
 
-  std::optional<Candidate> best_of_size(int nodes, int texts, int places) const {
+  std::optional<Candidate> best_of_size(int nodes, int texts, int places, bool valued) const {
     std::optional<Candidate> best;
     std::size_t children = in_.acceptance.accept.size();  // that a node of any level can have
     for (const auto& accept : in_.acceptance.deeper) children = std::min(children, accept.size());
@@ -180,7 +206,7 @@ class Search {
       if (largest_tree(levels, children, nodes) < nodes) continue;
       TreeShape shape = best_tree(nodes, levels, in_.acceptance);
       const bool free = shape.levels() < levels;  // the bound no longer binds
-      keep_better(best, evaluate(std::move(shape), texts, places));
+      keep_better(best, evaluate(std::move(shape), texts, places, valued));
       if (free) break;
     }
     return best;
@@ -188,16 +214,28 @@ class Search {
 
   void offer(std::optional<Candidate> candidate) {
     if (!candidate) return;
-    if (choice_.table.empty() || candidate->per_token() < kWorthIt * choice_.best.per_token())
+    if (candidate->valued) {
+      if (!valued_ || candidate->per_token() < kWorthIt * valued_->per_token()) valued_ = candidate;
+    } else if (none_but_valued_ || candidate->per_token() < kWorthIt * choice_.best.per_token()) {
+      none_but_valued_ = false;
       choice_.best = *candidate;
+    }
     choice_.table.push_back(std::move(*candidate));
   }
 
   const PlannerInput& in_;
-  Choice choice_;
+  Choice choice_;                    // its best: of what is not valued
+  std::optional<Candidate> valued_;  // the best of these
+  bool none_but_valued_ = true;      // so far
 };
 
 }  // namespace
+
+ValuedForwards valued_forwards(const TreeShape& shape, double tokens) {
+  // Twice the tokens: what the study of docs/math.md took, at four rows each.
+  const int deep = shape.levels() - 2, wanted = static_cast<int>(std::ceil(2 * tokens));
+  return {std::max(0, std::min(deep, wanted)), valued_rows(shape.size())};
+}
 
 std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int texts,
                                  int places) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/calibrated/valued_trees.h"
 #include "planner/cost_model.h"
 #include "planner/tree_shape.h"
 
@@ -18,6 +19,7 @@ struct Candidate {
   TreeShape shape;               // the root alone: plain decoding
   int sequences = 1;             // that share a sweep, a tree each
   int places = 1;                // for texts that may share one, in this layout
+  bool valued = false;           // the draft's rows make the trees, of as many nodes as the shape
   TreeRoom room;                 // of a sweep, in this layout
   double tokens = 1;             // expected per step and sequence
   StepCost cost;                 // of the step
@@ -43,6 +45,10 @@ struct PlannerInput {
   int max_levels = 32;                             // of a tree
   int nodes = 0;                                   // of each tree, where it is not to be chosen
   bool plain = true, chains = true, trees = true;  // which kinds take part
+  /// Trees that the draft's rows value take part, too, with this gain over the best tree of their
+  /// size. `valued`: in place of shapes, of chains as well.
+  std::optional<ValuedGain> gain{};
+  bool valued = false;
   /// The room is for trees of other shapes, and for other numbers of texts, too.
   bool roomy = false;
   Seconds catch_up{};  // for each token, while the draft reads what it has missed
@@ -58,6 +64,10 @@ struct Choice {
   /// rising size.
   std::vector<Candidate> table;
 };
+
+/// Returns the forwards that a valued tree of as many nodes and levels is expected to take, the
+/// root's aside, if it brings `tokens`.
+ValuedForwards valued_forwards(const TreeShape& shape, double tokens);
 
 /// Predicts trees of this shape for `texts` texts, in the best layout for `places` places; nothing
 /// if none fits.
@@ -79,7 +89,9 @@ TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, S
 /// The candidate of fewest predicted seconds per token for `texts` texts, over tree sizes, depths,
 /// numbers of places and layouts of the weights. Where two are within a thousandth, the smaller
 /// tree. Where the places are more than the texts, the room grows for a full house as long as that
-/// costs those texts no more than a thousandth. Plain decoding and chains take part, so speculation
+/// costs those texts no more than a thousandth. Trees that the draft's rows value are taken where
+/// they are predicted to be 3% faster than anything else: a shape's levels are launched as one.
+/// Plain decoding and chains take part, so speculation
 /// that does not pay turns itself off. Deterministic, pure. Nothing if no candidate fits.
 /// Source: arXiv:2402.12374, Sec. 3.3, with our cost of a step.
 std::optional<Choice> choose(const PlannerInput& input);

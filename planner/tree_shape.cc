@@ -90,12 +90,12 @@ TreeRoom TreeRoom::of(const TreeShape& shape) {
 }
 
 TreeRoom TreeRoom::of_nodes(int nodes) {
-  return {nodes, nodes, nodes, std::numeric_limits<int>::max()};
+  return {nodes, nodes, nodes, std::numeric_limits<int>::max(), std::numeric_limits<int>::max()};
 }
 
 bool TreeRoom::holds(const TreeRoom& needed) const {
   return needed.nodes <= nodes && needed.inner <= inner && needed.widest <= widest &&
-         needed.proposals <= proposals;
+         needed.proposals <= proposals && needed.run <= run;
 }
 
 TreeRoom TreeRoom::for_texts(int texts) const {
@@ -103,11 +103,11 @@ TreeRoom TreeRoom::for_texts(int texts) const {
     return static_cast<int>(
         std::min<std::int64_t>(std::int64_t{count} * texts, std::numeric_limits<int>::max()));
   };
-  return {times(nodes), times(inner), times(widest), times(proposals)};
+  return {times(nodes), times(inner), times(widest), times(proposals), times(run)};
 }
 
 TreeRoom TreeRoom::for_each_of(int texts) const {
-  return {nodes / texts, inner / texts, widest / texts, proposals / texts};
+  return {nodes / texts, inner / texts, widest / texts, proposals / texts, run / texts};
 }
 
 TreeShape TreeShape::from_parents(std::vector<NodeId> parent) {

@@ -48,6 +48,7 @@ struct TreeRoom {
   int nodes = 0, inner = 0;  // inner: those with children
   int widest = 0;            // most inner nodes of a level
   int proposals = 0;  // of all levels: as many for each inner node as any of its level has children
+  int run = 0;        // nodes that valued trees run (planner/calibrated); 0: there are none
 
   static TreeRoom of(const TreeShape& shape);
   /// Any trees of `nodes` nodes together.

@@ -35,9 +35,9 @@ struct Options {
   /// A smaller model with the same vocabulary, which guesses ahead; the text stays the model's own.
   std::filesystem::path draft = {};
   /// The method of guessing: "auto" takes what is predicted to be the fastest; else "none",
-  /// "chain", "adaptive", "sequoia", "specinfer", "spectr", "naive", "topk", "gsd", "gsd-sequoia",
-  /// "tsd", "ssd" or, without a draft, "self-ssd". All are exact; what the command has beyond them
-  /// is refused.
+  /// "chain", "adaptive", "sequoia", "calibrated", "specinfer", "spectr", "naive", "topk", "gsd",
+  /// "gsd-sequoia", "tsd", "ssd" or, without a draft, "self-ssd". All are exact; what the command
+  /// has beyond them is refused.
   std::string method = "auto";
   /// Nodes of the tree that each text has checked in a sweep; 0: as many as are predicted to be
   /// best, and more or fewer as the text goes.

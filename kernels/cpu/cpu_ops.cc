@@ -162,6 +162,13 @@ void CpuOps::do_top_tokens(Stream& stream, ConstTensorView logits, int count, Te
         [=, this](std::byte* scratch) { cpu::top_tokens(pool_, scratch, logits, count, token); });
 }
 
+void CpuOps::do_top_probabilities(Stream& stream, ConstTensorView logits, float temperature,
+                                  const BestOfRows& to) {
+  queue(stream, sampling_scratch_bytes(logits.dim(1), pool_.size()), [=, this](std::byte* scratch) {
+    cpu::top_probabilities(pool_, scratch, logits, temperature, to);
+  });
+}
+
 void CpuOps::do_take_tokens(Stream& stream, ConstTensorView from, ConstTensorView index,
                             TensorView to) {
   queue(stream, 0, [=](std::byte*) {  // some hundreds: not worth other threads

@@ -44,6 +44,8 @@ class CpuOps final : public Ops {
   void do_edit_logits(Stream&, ConstTensorView logits, const LogitEdits&, TensorView y) override;
   void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;
   void do_top_tokens(Stream&, ConstTensorView logits, int count, TensorView token) override;
+  void do_top_probabilities(Stream&, ConstTensorView logits, float temperature,
+                            const BestOfRows& to) override;
   void do_take_tokens(Stream&, ConstTensorView from, ConstTensorView index, TensorView to) override;
   void do_draw_tokens(Stream&, ConstTensorView q, int count, Replacement, DeviceScalar<StepRng>,
                       std::uint64_t first_index, TensorView token) override;

@@ -152,7 +152,7 @@ HWY_INLINE void load_e4m3(const std::uint8_t* codes, float factor, Fp8Vec (&out)
 HWY_INLINE void unpack_e4m3(const std::uint8_t* codes, std::size_t count, float scale, float* out,
                             std::size_t step) {
   const Fp8Floats floats;
-  constexpr std::size_t kLanes = hn::MaxLanes(Fp8Floats()), kStep = kFp8Vectors * kLanes;
+  constexpr std::size_t kWidth = hn::MaxLanes(Fp8Floats()), kStep = kFp8Vectors * kWidth;
   const float factor = e4m3_factor(codes, count, scale);
   std::size_t k = 0;
   for (; k + kStep <= count; k += kStep) {
@@ -165,7 +165,7 @@ HWY_INLINE void unpack_e4m3(const std::uint8_t* codes, std::size_t count, float 
   std::memcpy(tail, codes + k, count - k);
   Fp8Vec values[kFp8Vectors];
   load_e4m3(tail, factor, values);
-  for (std::size_t v = 0; k < count; k += kLanes, ++v, out += step)
+  for (std::size_t v = 0; k < count; k += kWidth, ++v, out += step)
     hn::Store(values[v], floats, out);
 }
 

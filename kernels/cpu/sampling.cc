@@ -76,6 +76,32 @@ double exponentials(const float* x, std::size_t n, float largest, float temperat
   return sum;
 }
 
+/// The sum of e_i z_i, z_i = (x_i - largest) / temperature, in the order of the sum above; a token
+/// whose e is 0 adds nothing.
+double weighted_exponents(const float* x, const float* e, std::size_t n, float largest,
+                          float temperature) {
+  const Floats d;
+  const hn::Half<Floats> half;
+  const hn::Repartition<double, Floats> wide;
+  const Vec shift = hn::Set(d, largest), t = hn::Set(d, temperature), none = hn::Zero(d);
+  auto low = hn::Zero(wide), high = hn::Zero(wide);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const Vec weight = load_or(e, i, n, 0.0f);
+    const Vec z = hn::IfThenElseZero(hn::Gt(weight, none),
+                                     hn::Div(hn::Sub(load_or(x, i, n, largest), shift), t));
+    low = hn::MulAdd(hn::PromoteTo(wide, hn::LowerHalf(half, weight)),
+                     hn::PromoteTo(wide, hn::LowerHalf(half, z)), low);
+    high = hn::MulAdd(hn::PromoteTo(wide, hn::UpperHalf(half, weight)),
+                      hn::PromoteTo(wide, hn::UpperHalf(half, z)), high);
+  }
+  HWY_ALIGN double lanes[kLanes];
+  hn::Store(low, wide, lanes);
+  hn::Store(high, wide, lanes + kLanes / 2);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
 void scale(float* x, std::size_t n, float factor) {
   for (std::size_t i = 0; i < n; ++i) x[i] *= factor;
 }
@@ -102,6 +128,7 @@ namespace canopy::cpu {
 
 HWY_EXPORT(largest_of);
 HWY_EXPORT(exponentials);
+HWY_EXPORT(weighted_exponents);
 HWY_EXPORT(scale);
 HWY_EXPORT(find_at_least);
 
@@ -274,6 +301,37 @@ void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Ke
         static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(keys[i] >> 32))) / sum);
 }
 
+/// A row of BestOfRows.
+struct BestOfRow {
+  std::int32_t* token;
+  float* probability;
+  float* entropy;
+};
+
+/// `scratch`: a key for each token; the exponentials take the keys' place when these have served.
+void top_probabilities_row(const float* logits, std::size_t n, std::size_t count, float temperature,
+                           Key* scratch, const BestOfRow& to) {
+  const float largest = HWY_DYNAMIC_DISPATCH(largest_of)(logits, n);
+  if (std::isnan(largest)) {
+    std::fill(to.token, to.token + count, -1);
+    std::fill(to.probability, to.probability + count, largest);
+    *to.entropy = largest;
+    return;
+  }
+  select_best(logits, n, count, scratch);
+  for (std::size_t c = 0; c < count; ++c)
+    to.token[c] = static_cast<std::int32_t>(id_of(scratch[c]));
+  auto* const e = reinterpret_cast<float*>(scratch);
+  const double sum = HWY_DYNAMIC_DISPATCH(exponentials)(logits, n, largest, temperature, e);
+  for (std::size_t c = 0; c < count; ++c)
+    to.probability[c] =
+        static_cast<float>(static_cast<double>(e[static_cast<std::size_t>(to.token[c])]) / sum);
+  // -log p = log sum - z.
+  *to.entropy = static_cast<float>(
+      std::log(sum) -
+      HWY_DYNAMIC_DISPATCH(weighted_exponents)(logits, e, n, largest, temperature) / sum);
+}
+
 void draw_row(const float* q, std::size_t n, std::size_t count, Replacement replacement,
               StepRng rng, std::uint64_t index, float* left, double* parts, std::int32_t* token) {
   const auto of = [&](std::size_t i) { return left[i]; };
@@ -320,6 +378,18 @@ void top_tokens(Pool& pool, std::byte* scratch, ConstTensorView logits, int coun
     auto* to = reinterpret_cast<std::int32_t*>(token.data()) + i * best;
     for (std::size_t c = 0; c < best; ++c)
       to[c] = keys[0] >= kNotFinite ? -1 : static_cast<std::int32_t>(id_of(keys[c]));
+  });
+}
+
+void top_probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, float temperature,
+                       const BestOfRows& to) {
+  const std::size_t n = to_size(logits.dim(1)), count = to_size(to.token.dim(1));
+  pool.for_each(to_size(logits.dim(0)), [&](std::size_t i, std::size_t worker) {
+    top_probabilities_row(reinterpret_cast<const float*>(logits.data()) + i * n, n, count,
+                          temperature, reinterpret_cast<Key*>(scratch) + worker * n,
+                          {reinterpret_cast<std::int32_t*>(to.token.data()) + i * count,
+                           reinterpret_cast<float*>(to.probability.data()) + i * count,
+                           reinterpret_cast<float*>(to.entropy.data()) + i});
   });
 }
 

@@ -15,6 +15,8 @@ void probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, Sampl
                    TensorView p);
 void top_tokens(Pool& pool, std::byte* scratch, ConstTensorView logits, int count,
                 TensorView token);
+void top_probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, float temperature,
+                       const BestOfRows& to);
 void draw_tokens(Pool& pool, std::byte* scratch, ConstTensorView q, int count,
                  Replacement replacement, StepRng rng, std::uint64_t first_index, TensorView token);
 

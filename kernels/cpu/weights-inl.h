@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/codes-inl.h"
 #include "kernels/cpu/fp8-inl.h"
 #include "kernels/weight_view.h"
 #include "src/base/formats/packed_format.h"
@@ -16,8 +17,7 @@
 #define CANOPY_KERNELS_CPU_WEIGHTS_ONCE
 namespace canopy::cpu {
 
-constexpr std::size_t kBlock = 512;    // columns per block: part of what defines a sum's bits
-constexpr std::size_t kMaxLanes = 16;  // floats of the widest vector
+constexpr std::size_t kBlock = 512;  // columns per block: part of what defines a sum's bits
 
 /// Writes columns [k0, k0 + count) of a row as f32, vector i to out + i * step (aligned). Elements
 /// past `count`, up to a whole vector, are zeros. k0 and, of formats in blocks, count are multiples
@@ -78,10 +78,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using std::size_t;
 using std::uint8_t;
 
-using Floats = hn::CappedTag<float, kMaxLanes>;
-using Vec = hn::Vec<Floats>;
-constexpr size_t kLanes = hn::MaxLanes(Floats());
-
 /// kLanes elements of a format whose elements stand alone.
 template <class Format>
 HWY_INLINE Vec load_plain(const uint8_t* from) {
@@ -118,104 +114,6 @@ struct BlockVectors {
     return hn::Load(Floats(), values);
   }
 };
-// Codes of a block as whole numbers, kLanes from `at` on, for the formats in groups.
-using Ints = hn::Rebind<std::int32_t, Floats>;
-using IntVec = hn::Vec<Ints>;
-
-/// kLanes bytes, each shifted down by `shift` and cut to kBits.
-template <int kBits>
-HWY_INLINE IntVec bits_of(const uint8_t* from, size_t shift) {
-  const hn::Rebind<uint8_t, Floats> bytes;
-  const auto wide = hn::PromoteTo(Ints(), hn::LoadU(bytes, from));
-  return hn::And(hn::ShiftRightSame(wide, static_cast<int>(shift)),
-                 hn::Set(Ints(), (1 << kBits) - 1));
-}
-/// format::nibble, for a vector.
-HWY_INLINE IntVec nibbles(const uint8_t* codes, size_t at) {
-  return bits_of<4>(codes + at % 16, at / 16 * 4);
-}
-/// format::long_nibble, for a vector.
-HWY_INLINE IntVec long_nibbles(const uint8_t* codes, size_t at) {
-  return bits_of<4>(codes + at / 64 * 32 + at % 32, at / 32 % 2 * 4);
-}
-/// 16 in the lanes whose bits, from bit `at` of four bytes on, are ones.
-HWY_INLINE IntVec sixteens(const uint8_t* word, size_t at) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, word, sizeof bits);
-  const IntVec lane = hn::Shl(hn::Set(Ints(), 1), hn::Iota(Ints(), 0));
-  const auto here = hn::TestBit(hn::Set(Ints(), static_cast<std::int32_t>(bits >> at)), lane);
-  return hn::IfThenElseZero(here, hn::Set(Ints(), 16));
-}
-/// The entry of a table by format::nibble, for a vector.
-HWY_INLINE IntVec steps(const std::int8_t (&of)[16], const uint8_t* codes, size_t at) {
-  const hn::Rebind<uint8_t, Floats> bytes;
-  const hn::Rebind<std::int8_t, Floats> signed_bytes;
-  const auto both = hn::LoadU(bytes, codes + at % 16);
-  const auto code = at % 32 < 16 ? hn::And(both, hn::Set(bytes, 15)) : hn::ShiftRight<4>(both);
-  const auto table = hn::LoadU(hn::Full128<std::int8_t>(), of);
-  return hn::PromoteTo(Ints(), hn::TableLookupBytes(table, hn::BitCast(signed_bytes, code)));
-}
-HWY_INLINE IntVec codes_of(format::Q4_0, const uint8_t* block, size_t at) {
-  return hn::Sub(nibbles(block + format::Q4_0::kCodesAt, at), hn::Set(Ints(), 8));
-}
-HWY_INLINE IntVec codes_of(format::Q4_1, const uint8_t* block, size_t at) {
-  return nibbles(block + format::Q4_1::kCodesAt, at);
-}
-HWY_INLINE IntVec codes_of(format::Q5_0, const uint8_t* block, size_t at) {
-  using F = format::Q5_0;
-  const auto code = hn::Or(nibbles(block + F::kCodesAt, at), sixteens(block + F::kHighAt, at));
-  return hn::Sub(code, hn::Set(Ints(), 16));
-}
-HWY_INLINE IntVec codes_of(format::Q5_1, const uint8_t* block, size_t at) {
-  using F = format::Q5_1;
-  return hn::Or(nibbles(block + F::kCodesAt, at), sixteens(block + F::kHighAt, at));
-}
-HWY_INLINE IntVec codes_of(format::Q8_0, const uint8_t* block, size_t at) {
-  const hn::Rebind<std::int8_t, Floats> bytes;
-  const auto* const from = reinterpret_cast<const std::int8_t*>(block);
-  return hn::PromoteTo(Ints(), hn::LoadU(bytes, from + format::Q8_0::kCodesAt + at));
-}
-HWY_INLINE IntVec codes_of(format::Q2_K, const uint8_t* block, size_t at) {
-  return bits_of<2>(block + format::Q2_K::kCodesAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
-}
-HWY_INLINE IntVec codes_of(format::Q3_K, const uint8_t* block, size_t at) {
-  using F = format::Q3_K;
-  const auto low = bits_of<2>(block + F::kCodesAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
-  const auto high = bits_of<1>(block + F::kHighAt + at % 32, at / 32);
-  return hn::Sub(hn::Or(low, hn::ShiftLeft<2>(high)), hn::Set(Ints(), 4));
-}
-HWY_INLINE IntVec codes_of(format::Q4_K, const uint8_t* block, size_t at) {
-  return long_nibbles(block + format::Q4_K::kCodesAt, at);
-}
-HWY_INLINE IntVec codes_of(format::Q5_K, const uint8_t* block, size_t at) {
-  using F = format::Q5_K;
-  const auto high = bits_of<1>(block + F::kHighAt + at % 32, at / 32);
-  return hn::Or(long_nibbles(block + F::kCodesAt, at), hn::ShiftLeft<4>(high));
-}
-HWY_INLINE IntVec codes_of(format::Q6_K, const uint8_t* block, size_t at) {
-  using F = format::Q6_K;
-  const auto low = bits_of<4>(block + F::kCodesAt + at / 128 * 64 + at % 64, at / 64 % 2 * 4);
-  const auto high = bits_of<2>(block + F::kHighAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
-  return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
-}
-HWY_INLINE IntVec codes_of(format::IQ4_NL, const uint8_t* block, size_t at) {
-  return steps(format::kUnevenSteps, block + format::IQ4_NL::kCodesAt, at);
-}
-HWY_INLINE IntVec codes_of(format::IQ4_XS, const uint8_t* block, size_t at) {
-  return steps(format::kUnevenSteps, block + format::IQ4_XS::kCodesAt + at / 32 * 16, at);
-}
-HWY_INLINE IntVec codes_of(format::MXFP4, const uint8_t* block, size_t at) {
-  return steps(format::kDoubledE2M1, block + format::MXFP4::kCodesAt, at);
-}
-
-template <int kBits, int kElements>
-HWY_INLINE IntVec codes_of(format::Integers<kBits, kElements>, const uint8_t* block, size_t at) {
-  using F = format::Integers<kBits, kElements>;
-  const uint8_t* const codes = block + F::kCodesAt;
-  const auto q = kBits == 4 ? nibbles(codes + at / 32 * 16, at % 32) : bits_of<8>(codes + at, 0);
-  return hn::Sub(q, hn::Set(Ints(), block[F::kZeroAt]));
-}
-
 /// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
 template <class Format>
 requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
@@ -229,8 +127,8 @@ requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
   HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(block);
     float d;
-    if constexpr (format::kHasPowerScale<Format> || format::kHasOwnScale<Format>)
-      d = format::scale_of<Format>(bytes);
+    if constexpr (format::kHasOwnScale<Format>)
+      d = Format::scale(bytes);
     else
       d = scalar_f16(block + Format::kScaleAt);
     for (size_t g = 0; g < kGroups; ++g)

@@ -212,31 +212,47 @@ class BlockOps : public Ops {
     });
   }
 
+  /// Calls use(Format()) for a format that kernels by pieces multiply as Multiplied; returns false
+  /// for any other.
+  template <class Multiplied, class Use>
+  static bool with_pieces(DType dtype, const Use& use) {
+    return visit_format(MatrixFormats(), dtype, [&]<class Format>(Format) {
+      if constexpr (!kByPieces<Format> || !std::is_same_v<Multiplied, MultipliedAs<Format>>) {
+        return false;
+      } else {
+        use(Format());
+        return true;
+      }
+    });
+  }
+  /// Computes them at once and returns true if both of their formats are multiplied as Multiplied.
+  template <class Multiplied>
+  bool did_few_experts(Stream& stream, const FewExperts& few, std::span<const ExpertUse> uses) {
+    const DType in = uses[0].weights.gate.format(), out = uses[0].weights.down.format();
+    const auto nothing = [](auto) {};
+    if (!with_pieces<Multiplied>(in, nothing) || !with_pieces<Multiplied>(out, nothing))
+      return false;
+    scratch_.lend(stream, few.scratch_bytes(), [&](std::byte* scratch) {
+      launch_over(stream, few.rounded<Multiplied>(scratch), few.values_of_x());
+      with_pieces<Multiplied>(in, [&]<class Format>(Format) {
+        const auto kernel = few.in<Format, Multiplied>(scratch);
+        launch_(stream, kernel, kernel.grid());
+      });
+      with_pieces<Multiplied>(out, [&]<class Format>(Format) {
+        const auto kernel = few.out<Format, Multiplied>(scratch);
+        launch_(stream, kernel, kernel.grid());
+      });
+    });
+    return true;
+  }
+
   void do_experts(Stream& stream, ConstTensorView x, ConstTensorView weight,
                   std::span<const ExpertUse> uses, TensorView sum) override {
     for (; uses.size() > ExpertParts::kMost; uses = uses.subspan(ExpertParts::kMost))
       do_experts(stream, x, weight, uses.first(ExpertParts::kMost), sum);
-    const WeightView &gate = uses[0].weights.gate, &down = uses[0].weights.down;
-    const bool done =
-        are_few_and_alike(uses) && visit_format(MatrixFormats(), gate.format(), [&]<class In>(In) {
-          return visit_format(MatrixFormats(), down.format(), [&]<class Out>(Out) {
-            using Multiplied = MultipliedAs<In>;
-            if constexpr (!kByPieces<In> || !kByPieces<Out> ||
-                          !std::is_same_v<Multiplied, MultipliedAs<Out>>) {
-              return false;
-            } else {
-              const FewExperts few(x, weight, uses, sum);
-              scratch_.lend(stream, few.scratch_bytes(), [&](std::byte* scratch) {
-                launch_over(stream, few.rounded<Multiplied>(scratch), few.values_of_x());
-                const auto in = few.in<In, Multiplied>(scratch);
-                launch_(stream, in, in.grid());
-                const auto out = few.out<Out, Multiplied>(scratch);
-                launch_(stream, out, out.grid());
-              });
-              return true;
-            }
-          });
-        });
+    const FewExperts few(x, weight, uses, sum);
+    const bool done = are_few_and_alike(uses) && (did_few_experts<format::F16>(stream, few, uses) ||
+                                                  did_few_experts<format::BF16>(stream, few, uses));
     if (done) return;
     for (const auto& [weights, form, rows] : uses)
       if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
@@ -439,11 +455,24 @@ class BlockOps : public Ops {
             Probabilities::grid(logits.dim(0)));
   }
 
-  void do_top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) override {
+  static TopTokens top_of(const char* op, ConstTensorView logits, std::int64_t count,
+                          TensorView token) {
     if (count > TopTokens::kMost)
-      throw Error("top_tokens: " + std::to_string(count) + " tokens of a row; on a GPU at most " +
-                  std::to_string(TopTokens::kMost) + " can be taken");
-    const TopTokens kernel{at(logits), logits.dim(1), count, at<std::int32_t>(token)};
+      throw Error(std::string(op) + ": " + std::to_string(count) +
+                  " tokens of a row; on a GPU at most " + std::to_string(TopTokens::kMost) +
+                  " can be taken");
+    return {at(logits), logits.dim(1), static_cast<int>(count), at<std::int32_t>(token)};
+  }
+
+  void do_top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) override {
+    const TopTokens kernel = top_of("top_tokens", logits, count, token);
+    launch_(stream, kernel, kernel.grid(logits.dim(0)));
+  }
+
+  void do_top_probabilities(Stream& stream, ConstTensorView logits, float temperature,
+                            const BestOfRows& to) override {
+    const TopProbabilities kernel{top_of("top_probabilities", logits, to.token.dim(1), to.token),
+                                  temperature, at(to.probability), at(to.entropy)};
     launch_(stream, kernel, kernel.grid(logits.dim(0)));
   }
 

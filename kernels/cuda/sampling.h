@@ -237,6 +237,58 @@ struct TopTokens {
   }
 };
 
+/// Ops::top_probabilities.
+struct TopProbabilities {
+  TopTokens best;
+  float temperature;
+  float *p, *entropy;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    best(block);
+    const std::int64_t vocab = best.vocab;
+    const float* const row = best.logits + block.index() * vocab;
+    const std::int32_t* const token = best.token + block.index() * best.count;
+    float* const to = p + block.index() * best.count;
+    auto* const first = block.template shared<std::int32_t>(1);
+    block.step([&](int t) {
+      if (t == 0) *first = token[0];
+    });
+    const std::int32_t likeliest = block.uniform(*first);
+    if (likeliest < 0) {
+      block.step([&](int t) {
+        for (int c = t; c < best.count; c += block.threads()) to[c] = NAN;
+        if (t == 0) entropy[block.index()] = NAN;
+      });
+      return;
+    }
+    const float largest = row[likeliest];
+    const auto z = [&](std::int64_t i) { return (row[i] - largest) / temperature; };
+    auto sums = block.template each<double>(), products = block.template each<double>();
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads()) {
+        const float weight = expf(z(i));
+        if (!(weight > 0.0f)) continue;
+        sums[t] += static_cast<double>(weight);
+        products[t] += static_cast<double>(weight) * static_cast<double>(z(i));
+      }
+    });
+    const double sum = block.sum(sums), product = block.sum(products);
+    block.step([&](int t) {
+      for (int c = t; c < best.count; c += block.threads())
+        to[c] = static_cast<float>(static_cast<double>(expf(z(token[c]))) / sum);
+      // -log p = log sum - z.
+      if (t == 0) entropy[block.index()] = static_cast<float>(log(sum) - product / sum);
+    });
+  }
+
+  Grid grid(std::int64_t rows) const {
+    Grid own = best.grid(rows);
+    own.shared_bytes += sizeof(std::int64_t);
+    return own;
+  }
+};
+
 /// Ops::take_tokens. A thread for each token.
 struct TakeTokens {
   static constexpr int kThreads = 128;

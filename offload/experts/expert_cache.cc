@@ -32,11 +32,12 @@ std::string describe(const ExpertLayout& expert) {
   return "expert " + std::to_string(expert.expert) + " of layer " + std::to_string(expert.layer);
 }
 
-std::size_t checked_slots(const SweepLayout& sweep, std::size_t slots) {
+const ExpertSlots& checked(const SweepLayout& sweep, const ExpertSlots& slots) {
   require(!sweep.experts.empty(), "an expert cache is for a mixture whose experts are apart");
+  require(slots.least <= slots.now && slots.now <= slots.most, "slots are beyond their bounds");
   const std::size_t least = ExpertCache::spare_slots(sweep);
-  if (slots < least)
-    throw Error("an expert cache of " + std::to_string(slots) + " slots: a layer needs " +
+  if (slots.least < least)
+    throw Error("an expert cache of " + std::to_string(slots.least) + " slots: a layer needs " +
                 std::to_string(least));
   return slots;
 }
@@ -58,7 +59,8 @@ ExpertTotals operator-(const ExpertTotals& later, const ExpertTotals& earlier) {
 /// wait in `queued` until one is free. A slot comes free when an expert that does not stay has been
 /// used, or when one that stayed has to leave, and may be read into once the work on it is done.
 /// Enough of all slots are spare that a layer never has to wait for its own later experts: those
-/// that are on their way are used first.
+/// that are on their way are used first. Slots beyond the least have memory of their own each,
+/// while they are there.
 struct ExpertCache::Impl {
   enum class State { kAbsent, kQueued, kReading, kPresent };
   struct Expert {
@@ -73,8 +75,8 @@ struct ExpertCache::Impl {
     std::unique_ptr<Event> last_use;  // on the compute stream
   };
 
-  Impl(Device& device, const SweepLayout& swept, std::size_t count, const StreamerOptions& options,
-       const std::stop_token& stop, RouteTrace* route_trace);
+  Impl(Device& device, const SweepLayout& swept, const ExpertSlots& bounds,
+       const StreamerOptions& options, const std::stop_token& stop, RouteTrace* route_trace);
   ~Impl();
 
   // The reader's thread.
@@ -88,6 +90,16 @@ struct ExpertCache::Impl {
   ExpertWeights take(int layer, int expert, const std::stop_token& stop);
   void give_back(std::size_t slot, Stream& compute) noexcept;
   void abandon() noexcept;
+  void resize(std::size_t count);
+  std::byte* memory_of(std::size_t slot) const {
+    return slot < fewest ? slab.data() + slot * bytes_of_slot : more[slot - fewest].data();
+  }
+  std::size_t there() const {  // slots; under the lock
+    return slots.size() - static_cast<std::size_t>(std::ranges::count(more, 0u, &HostSlab::size));
+  }
+  /// A free slot beyond the least, for whose expert another is found; nothing while none is free.
+  /// Under the lock.
+  std::optional<std::size_t> clear_slot();
   /// Frees the slot of an expert that neither stays nor is needed, once it has arrived. Under the
   /// lock.
   void let_go(std::size_t index);
@@ -96,10 +108,12 @@ struct ExpertCache::Impl {
   Notes notes;
   FileWatch watch;  // from before the first read
   std::vector<std::optional<std::uint64_t>>
-      checksums;  // by expert, once read; empty: not asked for
-  HostSlab slab;
-  SlabPins pins;  // for copies to a device with memory of its own
-  const std::size_t bytes_of_slot;
+      checksums;                            // by expert, once read; empty: not asked for
+  const std::size_t bytes_of_slot, fewest;  // slots at any time
+  const MemoryNode node;
+  HostSlab slab;               // of the least slots
+  std::vector<HostSlab> more;  // of each other slot; empty where it is not there; under the lock
+  SlabPins pins;               // for copies to a device with memory of its own
   const LinkSample read_settings;
   const std::shared_ptr<LinkClock> clock;
   std::unique_ptr<ReadEngine> engine;  // destroyed before the slab that it reads into
@@ -124,28 +138,33 @@ struct ExpertCache::Impl {
   std::thread reader;
 };
 
-ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t count,
+ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, const ExpertSlots& bounds,
                         const StreamerOptions& options, const std::stop_token& stop,
                         RouteTrace* route_trace)
     : sweep(swept),
       watch(sweep.files),
-      slab(checked_slots(sweep, count) * slot_bytes(sweep), options.ring_node),
-      pins(device, slab.bytes()),
       bytes_of_slot(slot_bytes(sweep)),
+      fewest(checked(sweep, bounds).least),
+      node(options.ring_node),
+      slab(fewest * bytes_of_slot, node),
+      more(bounds.most - bounds.least),
+      pins(device, slab.bytes()),
       read_settings(choose_read_settings(sweep.files, slab.bytes(), options, stop)),
       clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
       engine(open_engine(sweep.files, std::array{slab.bytes()}, read_settings, options, notes)),
       pump(*engine, sweep.files, read_settings.read_bytes,
            [this](std::uint64_t slot) { return describe(sweep.experts[slots[slot].expert]); }),
-      choices(sweep, count - spare_slots(sweep), route_trace),
+      choices(sweep, bounds.now - spare_slots(sweep), route_trace),
       experts(sweep.experts.size()),
-      slots(count),
+      slots(bounds.most),
       reader_cpus(options.reader_cpus),
       trace(options.trace) {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     slots[i].last_use = device.make_event();
-    free.push_back(i);
+    if (i < bounds.now) free.push_back(i);
   }
+  for (std::size_t i = 0; i < bounds.now - fewest; ++i)
+    more[i] = HostSlab(bytes_of_slot, node, Touch::kAsFilled);
   if (options.checksums) checksums.resize(experts.size());
   pins.lock_all(notes);
   reader = std::thread([this] { read(); });
@@ -219,7 +238,7 @@ void ExpertCache::Impl::queue_reads(std::size_t index) {
   slot.checksum = 0;
   slot.asked = Clock::now();
   link.reads();
-  pump.add(read.extents, slab.data() + experts[index].slot * bytes_of_slot, experts[index].slot);
+  pump.add(read.extents, memory_of(experts[index].slot), experts[index].slot);
 }
 
 void ExpertCache::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
@@ -304,8 +323,7 @@ ExpertWeights ExpertCache::Impl::take(int layer, int expert, const std::stop_tok
   UnitWeights weights;
   for (std::size_t i = 0; i < layout.matrices.size(); ++i)
     weights.add(layout.matrices[i].role,
-                matrix_at(slab.data() + mine.slot * bytes_of_slot + layout.read.slab_at[i],
-                          layout.matrices[i].tensor),
+                matrix_at(memory_of(mine.slot) + layout.read.slab_at[i], layout.matrices[i].tensor),
                 0);
   return weights.experts()[0];
 }
@@ -346,7 +364,46 @@ void ExpertCache::Impl::abandon() noexcept {
   asked.notify_all();
 }
 
-ExpertCache::ExpertCache(Device& device, const SweepLayout& sweep, std::size_t slots,
+std::optional<std::size_t> ExpertCache::Impl::clear_slot() {
+  const auto at = std::ranges::find_if(free, [&](std::size_t slot) { return slot >= fewest; });
+  if (at != free.end()) {
+    const std::size_t slot = *at;
+    free.erase(at);
+    slots[slot].last_use->wait();
+    return slot;
+  }
+  const auto moves = std::ranges::find_if(experts, [&](const Expert& expert) {
+    return expert.state == State::kPresent && expert.slot >= fewest;
+  });
+  if (free.empty() || moves == experts.end()) return std::nullopt;
+  const std::size_t from = moves->slot, to = free.front();
+  free.pop_front();
+  for (const std::size_t slot : {from, to}) slots[slot].last_use->wait();
+  std::copy_n(memory_of(from), bytes_of_slot, memory_of(to));
+  slots[to].expert = slots[from].expert;
+  moves->slot = to;
+  return from;
+}
+
+void ExpertCache::Impl::resize(std::size_t count) {
+  std::unique_lock lock(mutex);
+  require(count >= fewest && count <= slots.size(), "slots are beyond their bounds");
+  for (std::size_t i = 0; i < more.size() && there() < count; ++i) {
+    if (more[i].size() > 0) continue;
+    more[i] = HostSlab(bytes_of_slot, node, Touch::kAsFilled);
+    free.push_back(fewest + i);
+  }
+  // More stay only once their slots are there: else a layer could wait for ever.
+  for (const std::size_t index : choices.set_staying(count - spare_slots(sweep))) let_go(index);
+  while (there() > count) {
+    std::optional<std::size_t> slot;
+    arrived.wait(lock, [&] { return failure || (slot = clear_slot()); });
+    if (failure) std::rethrow_exception(failure);
+    more[*slot - fewest] = HostSlab();
+  }
+}
+
+ExpertCache::ExpertCache(Device& device, const SweepLayout& sweep, const ExpertSlots& slots,
                          const StreamerOptions& options, const std::stop_token& stop,
                          RouteTrace* routes)
     : impl_(in_context("opening " + sweep.root.string() + " for its experts", [&] {
@@ -381,6 +438,15 @@ void ExpertCache::keep_rows(std::span<const std::int32_t> rows) {
 }
 
 void ExpertCache::abandon_sweep() noexcept { impl_->abandon(); }
+
+void ExpertCache::resize(std::size_t slots) {
+  in_context("changing the expert cache", [&] { impl_->resize(slots); });
+}
+
+std::size_t ExpertCache::slots() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->there();
+}
 
 ExpertTotals ExpertCache::totals() const {
   const std::lock_guard lock(impl_->mutex);

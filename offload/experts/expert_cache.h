@@ -22,6 +22,16 @@ struct ExpertTotals {
   friend ExpertTotals operator-(const ExpertTotals& later, const ExpertTotals& earlier);
 };
 
+/// Number of slots of an expert cache, and the bounds that it may change between.
+struct ExpertSlots {
+  std::size_t now = 0, least = 0, most = 0;
+
+  ExpertSlots(std::size_t count)
+      : now(count), least(count), most(count) {}  // NOLINT: a number is one
+  ExpertSlots(std::size_t count, std::size_t fewest, std::size_t greatest)
+      : now(count), least(fewest), most(greatest) {}
+};
+
 /// Experts of mixtures in memory, read from disk when rows choose them. Some of each layer stay
 /// (offload/experts/expert_policy.h); beyond these a few slots are for what is in use or on its
 /// way. All slots are of one size, and change their owner without a copy. What a layer lacks is
@@ -31,9 +41,9 @@ class ExpertCache final : public ExpertSource {
  public:
   /// Finds out how the link is best read, then starts the reader; all slots are empty. `options`
   /// are those of a ring, of any size. The sweep has its experts apart, and must outlive the cache.
-  /// Throws: Error if the slots are fewer than spare_slots(), memory is short or a file cannot be
-  /// read; Stopped on request.
-  ExpertCache(Device& device, const SweepLayout& sweep, std::size_t slots,
+  /// Throws: Error if the least slots are fewer than spare_slots(), memory is short or a file
+  /// cannot be read; Stopped on request.
+  ExpertCache(Device& device, const SweepLayout& sweep, const ExpertSlots& slots,
               const StreamerOptions& options, const std::stop_token& stop = {},
               RouteTrace* routes = nullptr);
   ~ExpertCache() override;  // stops the reader, drains reads, waits for leased work
@@ -43,6 +53,12 @@ class ExpertCache final : public ExpertSource {
   ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
   void keep_rows(std::span<const std::int32_t> rows) override;
   void abandon_sweep() noexcept override;
+
+  /// Has that many slots from now on, between the least and the most: between two sweeps, when the
+  /// work of the last one is done. Experts that no longer may stay leave, and the memory of slots
+  /// that go is given back before it returns. Throws Error if a read failed or memory is short.
+  void resize(std::size_t slots);
+  std::size_t slots() const;
 
   ExpertTotals totals() const;
   const LinkSample& read_settings() const;  // of reading, as Streamer::read_settings

@@ -53,6 +53,17 @@ ExpertChoices::Wanted ExpertChoices::want(int layer, std::span<const std::int32_
   return wanted;
 }
 
+std::vector<std::size_t> ExpertChoices::set_staying(std::size_t count) {
+  const auto experts = static_cast<int>(per_layer_);
+  const std::vector<int> quotas = share_slots(count, routes_.size(), experts);
+  std::vector<std::size_t> leaving;
+  for (std::size_t layer = 0; layer < quotas.size(); ++layer)
+    for (const std::int32_t e : policy_.set_quota(layer, quotas[layer]))
+      leaving.push_back(layer * per_layer_ + static_cast<std::size_t>(e));
+  if (trace_) trace_->stay(quotas);
+  return leaving;
+}
+
 /// Credits the policy with what the texts chose in the sweep before.
 void ExpertChoices::credit_sweep() {
   if (trace_) trace_->kept(kept_);

@@ -30,6 +30,8 @@ class ExpertChoices {
   };
   /// Enters what the rows of a sweep chose at a layer, as ExpertSource::want() has it.
   Wanted want(int layer, std::span<const std::int32_t> chosen);
+  /// Changes how many experts of all layers stay, between two sweeps. Returns those that leave.
+  std::vector<std::size_t> set_staying(std::size_t count);
   bool stays(std::size_t expert) const { return policy_.stays(layer_of(expert), number(expert)); }
   /// The expert has not come after all.
   void drop(std::size_t expert) { policy_.drop(layer_of(expert), number(expert)); }

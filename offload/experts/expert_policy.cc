@@ -27,13 +27,8 @@ ExpertPolicy::Step ExpertPolicy::ask(std::size_t layer, std::span<const ExpertDe
                    [](const auto& a, const auto& b) { return a.rows > b.rows; });
   if (missed.size() > quota - step.hits.size()) missed.resize(quota - step.hits.size());
 
-  std::vector<std::int32_t> others;  // that stay, the first to leave last
-  for (std::int32_t e = 0; e < static_cast<std::int32_t>(count_); ++e)
-    if (at(layer, e).stays && at(layer, e).asked != asks_) others.push_back(e);
-  std::stable_sort(others.begin(), others.end(), [&](std::int32_t a, std::int32_t b) {
-    const Expert &x = at(layer, a), &y = at(layer, b);
-    return x.frequency != y.frequency ? x.frequency > y.frequency : x.asked > y.asked;
-  });
+  std::vector<std::int32_t> others = staying(layer);
+  std::erase_if(others, [&](std::int32_t e) { return at(layer, e).asked == asks_; });
   while (!others.empty() && others.size() + step.hits.size() + missed.size() > quota) {
     at(layer, others.back()).stays = false;
     step.leaving.push_back(others.back());
@@ -41,6 +36,27 @@ ExpertPolicy::Step ExpertPolicy::ask(std::size_t layer, std::span<const ExpertDe
   }
   for (const ExpertDemand& demand : missed) at(layer, demand.expert).stays = true;
   return step;
+}
+
+std::vector<std::int32_t> ExpertPolicy::set_quota(std::size_t layer, int quota) {
+  quotas_[layer] = quota;
+  std::vector<std::int32_t> leaving;
+  for (std::vector<std::int32_t> all = staying(layer); std::ssize(all) > quota; all.pop_back()) {
+    at(layer, all.back()).stays = false;
+    leaving.push_back(all.back());
+  }
+  return leaving;
+}
+
+std::vector<std::int32_t> ExpertPolicy::staying(std::size_t layer) const {
+  std::vector<std::int32_t> all;
+  for (std::int32_t e = 0; e < static_cast<std::int32_t>(count_); ++e)
+    if (at(layer, e).stays) all.push_back(e);
+  std::stable_sort(all.begin(), all.end(), [&](std::int32_t a, std::int32_t b) {
+    const Expert &x = at(layer, a), &y = at(layer, b);
+    return x.frequency != y.frequency ? x.frequency > y.frequency : x.asked > y.asked;
+  });
+  return all;
 }
 
 void ExpertPolicy::credit(std::size_t layer, std::span<const std::int32_t> chosen) {

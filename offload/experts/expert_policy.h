@@ -33,6 +33,9 @@ class ExpertPolicy {
   /// holds as many, next to the most frequent of the others; else the hits, and the misses of most
   /// rows.
   Step ask(std::size_t layer, std::span<const ExpertDemand> wanted);
+  /// Changes how many of a layer's experts stay. Returns those that leave, the least often chosen
+  /// first.
+  std::vector<std::int32_t> set_quota(std::size_t layer, int quota);
   bool stays(std::size_t layer, std::int32_t expert) const { return at(layer, expert).stays; }
   /// The expert has not come after all.
   void drop(std::size_t layer, std::int32_t expert) { at(layer, expert).stays = false; }
@@ -52,8 +55,10 @@ class ExpertPolicy {
     return experts_[layer * count_ + static_cast<std::size_t>(expert)];
   }
 
+  std::vector<std::int32_t> staying(std::size_t layer) const;  // the first to leave last
+
   const std::size_t count_;  // of a layer
-  const std::vector<int> quotas_;
+  std::vector<int> quotas_;
   std::vector<Expert> experts_;  // by layer
   std::uint64_t asks_ = 0;
 };

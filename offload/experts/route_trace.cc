@@ -32,6 +32,10 @@ void RouteTrace::kept(const std::optional<std::vector<std::int32_t>>& rows) {
   file_.write(json{{"kept", rows ? json(*rows) : json()}}.dump() + "\n");
 }
 
+void RouteTrace::stay(std::span<const int> quotas) {
+  file_.write(json{{"stay", std::vector(quotas.begin(), quotas.end())}}.dump() + "\n");
+}
+
 void RouteTrace::abandoned() { file_.write(json{{"abandoned", true}}.dump() + "\n"); }
 
 }  // namespace canopy

@@ -14,6 +14,8 @@ namespace canopy {
 ///   {"layers": [0, ...], "experts": 128, "active": 8, "stay": [25, ...]}   once
 ///   {"layer": 0, "rows": [[3, 17, ...], ...]}                              each mixture layer
 ///   {"kept": [0, 2]}                          each sweep: rows that became text; null: all
+///   {"stay": [24, ...]}                       between two sweeps: as many of each layer from now
+///   on
 ///   {"abandoned": true}                       a sweep that ended early: it counts for nothing
 /// One thread.
 class RouteTrace {
@@ -24,6 +26,7 @@ class RouteTrace {
   void begin(std::span<const int> layers, int experts, int active, std::span<const int> stay);
   void routed(int layer, std::span<const std::int32_t> chosen);
   void kept(const std::optional<std::vector<std::int32_t>>& rows);
+  void stay(std::span<const int> quotas);
   void abandoned();
   /// Throws Error if anything could not be written.
   void close() { file_.finish(); }

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <tuple>
 
 #include "src/base/error.h"
 #include "src/base/formats/half.h"
@@ -22,25 +19,6 @@
 
 namespace canopy {
 
-std::string to_string(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t axis = 0; axis < shape.size(); ++axis)
-    text += (axis ? ", " : "") + std::to_string(shape[axis]);
-  return text + "]";
-}
-
-std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape) {
-  std::uint64_t bytes = row_bytes(dtype, shape.empty() ? 1 : shape.back());
-  for (std::size_t axis = 0; axis + 1 < shape.size(); ++axis) {
-    if (shape[axis] < 0 ||
-        __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(shape[axis]), &bytes))
-      throw Error("shape " + to_string(shape) + " overflows");
-  }
-  if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-    throw Error("shape " + to_string(shape) + " overflows");
-  return bytes;
-}
-
 std::uint64_t parameters(const Checkpoint& model) {
   std::uint64_t all = 0;
   for (const TensorEntry& tensor : model.tensors()) {
@@ -49,88 +27,6 @@ std::uint64_t parameters(const Checkpoint& model) {
     all += elements;
   }
   return all;
-}
-
-std::uint64_t tensor_bytes(const TensorEntry& tensor) {
-  const Companion& companion = tensor.companion;
-  if (companion.empty()) return tensor_bytes(tensor.dtype, tensor.shape);
-  const std::vector<std::int64_t> shape{companion.rows(), companion.columns()};
-  if (companion.format()->dtype != tensor.dtype || shape != tensor.shape)
-    throw Error("it has the shape " + to_string(tensor.shape) + ", and apart from its rows what " +
-                companion.format()->name + " " + to_string(shape) + " has");
-  return companion.place_of_rows(0, companion.rows()).bytes;
-}
-
-ByteRange place_of_rows(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
-  if (!matrix.companion.empty()) return matrix.companion.place_of_rows(first, rows);
-  const std::uint64_t row = row_bytes(matrix.dtype, matrix.shape[1]);
-  return {static_cast<std::uint64_t>(first) * row, static_cast<std::uint64_t>(rows) * row};
-}
-
-TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
-  const ByteRange place = place_of_rows(matrix, first, rows);
-  TensorEntry part = matrix;
-  part.shape[0] = rows;
-  part.checksum.reset();
-  if (part.integers) {
-    auto integers = std::make_shared<IntegerMatrix>(*part.integers);
-    integers->first_row += first;
-    part.integers = std::move(integers);
-  } else {
-    part.offset += place.offset;
-  }
-  part.bytes = place.bytes;
-  if (!part.companion.empty()) part.companion = matrix.companion.slice(first, rows);
-  return part;
-}
-
-ByteRange place_in_file(const TensorEntry& tensor) {
-  return {tensor.offset, tensor.integers ? tensor.integers->codes.bytes : tensor.bytes};
-}
-
-std::int64_t slice_unit(const TensorEntry& matrix) {
-  return matrix.companion.empty() ? 1 : matrix.companion.format()->slice_unit;
-}
-
-StoredRow row_at(const std::byte* data, const TensorEntry& matrix, std::int64_t i) {
-  if (!matrix.companion.empty()) return matrix.companion.row(data, i);
-  return {data, row_bytes(matrix.dtype, matrix.shape[1]), matrix.shape[1]};
-}
-
-const char* dtype_name(const TensorEntry& tensor) {
-  return tensor.companion.empty() ? name(tensor.dtype) : tensor.companion.format()->name;
-}
-
-std::size_t longest_row(const TensorEntry& matrix) {
-  if (matrix.companion.empty()) return row_bytes(matrix.dtype, matrix.shape[1]);
-  std::uint64_t longest = 0;
-  for (std::int64_t row = 0; row < matrix.shape[0]; ++row)
-    longest = std::max(longest, matrix.companion.place_of_rows(row, 1).bytes);
-  return static_cast<std::size_t>(longest);
-}
-
-void require_known_dtype(const TensorEntry& tensor) {
-  if (tensor.foreign_dtype)
-    throw Error("tensor " + in_quotes(tensor.name) + " has dtype " +
-                in_quotes(*tensor.foreign_dtype) +
-                ", which is not supported; safetensors weights may be BF16, F16 or F32, or F8_E4M3 "
-                "with scales: take the model in one of these, or as a GGUF file");
-}
-
-void require_disjoint(std::vector<TensorEntry>& tensors) {
-  std::set<std::string_view> names;
-  for (const TensorEntry& tensor : tensors)
-    if (!names.insert(tensor.name).second)
-      throw Error("tensor " + in_quotes(tensor.name) + " is given twice");
-  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return std::tie(a.file, a.offset, a.bytes) < std::tie(b.file, b.offset, b.bytes);
-  });
-  for (std::size_t i = 1; i < tensors.size(); ++i) {
-    const TensorEntry &before = tensors[i - 1], &tensor = tensors[i];
-    if (tensor.file == before.file && tensor.offset < before.offset + before.bytes)
-      throw Error("tensors " + in_quotes(before.name) + " and " + in_quotes(tensor.name) +
-                  " overlap at byte " + std::to_string(tensor.offset));
-  }
 }
 
 namespace {
@@ -151,6 +47,7 @@ bool is_hub_id(const std::filesystem::path& model) {
 
 /// Says if a tensor is of a layer after the last, which the config says is left out.
 bool is_of_draft_layer(std::string_view name, const ModelConfig& config) {
+  if (name.starts_with("model.mtp_")) return config.draft_layers > 0;  // of Ernie
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     if (!name.starts_with(prefix)) continue;
     int layer = -1;
@@ -206,9 +103,10 @@ class Inventory {
         continue;
       }
       // Tables that old exporters stored, and a tied model's head that equals its embedding.
-      const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
-                            tensor.name == "rope_freqs.weight" ||
-                            (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
+      const bool harmless =
+          tensor.name.ends_with("rotary_emb.inv_freq") || tensor.name == "rope_freqs.weight" ||
+          (!config.rope_long_frequency.empty() && tensor.name.starts_with("rope_factors_")) ||
+          (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
       const bool of_draft = is_of_draft_layer(tensor.name, config);
       drafts = drafts || of_draft;
       if (!harmless && !of_draft)
@@ -235,13 +133,13 @@ std::vector<TensorEntry> take_inventory(ModelConfig& config, std::vector<TensorE
   return std::move(inventory).take(config);
 }
 
-/// The few values of rope_freqs.weight; empty if the model has none.
-std::vector<float> read_frequency_factors(const GgufModel& model) {
+/// The few values of a tensor that is no part of a layer; empty if the model has none.
+std::vector<float> read_factors(const GgufModel& model, std::string_view called) {
   constexpr std::uint64_t kMostBytes = 64 << 10;
   for (const TensorEntry& tensor : model.header.tensors) {
-    if (tensor.name != "rope_freqs.weight") continue;
+    if (tensor.name != called) continue;
     if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1 || tensor.bytes > kMostBytes)
-      throw Error("tensor 'rope_freqs.weight' must be a short F32 vector, not " +
+      throw Error("tensor " + in_quotes(called) + " must be a short F32 vector, not " +
                   std::string(name(tensor.dtype)) + " " + to_string(tensor.shape));
     HeaderReader reader(model.files[static_cast<std::size_t>(tensor.file)],
                         tensor.offset + tensor.bytes);
@@ -251,6 +149,21 @@ std::vector<float> read_frequency_factors(const GgufModel& model) {
     return factors;
   }
   return {};
+}
+
+RopeFactors read_rope_factors(const GgufModel& model) {
+  return {read_factors(model, "rope_freqs.weight"),
+          read_factors(model, "rope_factors_short.weight"),
+          read_factors(model, "rope_factors_long.weight")};
+}
+
+/// The matrix of one expert in a tensor of those of all [experts, rows, columns].
+TensorEntry expert_of(const TensorEntry& all, std::int64_t expert) {
+  TensorEntry one = all;
+  one.shape.erase(one.shape.begin());
+  one.bytes = all.bytes / static_cast<std::uint64_t>(all.shape.front());  // of whole rows
+  one.offset += static_cast<std::uint64_t>(expert) * one.bytes;
+  return one;
 }
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
@@ -268,14 +181,9 @@ std::vector<TensorEntry> apart(const Family& family, const ModelConfig& config,
       throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
                   ", not [experts, rows, columns] of " + std::to_string(config.experts.count) +
                   " experts");
-    const auto experts = static_cast<std::uint64_t>(tensor.shape[0]);
-    for (std::uint64_t expert = 0; expert < experts; ++expert) {
-      TensorEntry one = tensor;
-      one.name = tensor_name(found->spec->role, found->layer, static_cast<int>(expert));
-      one.shape = {tensor.shape[1], tensor.shape[2]};
-      one.bytes = tensor.bytes / experts;  // of whole rows
-      one.offset += expert * one.bytes;
-      all.push_back(std::move(one));
+    for (int expert = 0; expert < config.experts.count; ++expert) {
+      all.push_back(expert_of(tensor, expert));
+      all.back().name = tensor_name(found->spec->role, found->layer, expert);
     }
   }
   return all;
@@ -300,20 +208,27 @@ void split_fused(const Family& family, const ModelConfig& config,
       continue;
     }
     require_known_dtype(tensor);
-    std::int64_t rows = 0;
+    std::vector<std::int64_t> shape(1);
     for (const std::optional<TensorRole> part : fused->parts)
-      if (part) rows += length(spec_of(*part).rows, config, layer);
-    if (tensor.shape.size() != 2 || tensor.shape[0] != rows)
+      if (part) shape[0] += length(spec_of(*part).rows, config, layer);
+    shape.push_back(length(spec_of(*fused->parts.front()).columns, config, layer));
+    const bool of_experts = spec_of(*fused->parts.front()).of_experts();
+    const int experts = of_experts ? config.sizes(layer).experts : 1;
+    std::vector<std::int64_t> wanted = shape;
+    if (of_experts) wanted.insert(wanted.begin(), experts);
+    if (tensor.shape != wanted)
       throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
-                  ", but the config asks for " + std::to_string(rows) + " rows");
-    std::int64_t first = 0;
-    for (const std::optional<TensorRole> part : fused->parts) {
-      if (!part) continue;
-      const std::int64_t own = length(spec_of(*part).rows, config, layer);
-      TensorEntry one = rows_of(tensor, first, own);
-      one.name = tensor_name(*part, layer);
-      first += own;
-      all.push_back(std::move(one));
+                  ", but the config asks for " + to_string(wanted));
+    for (int expert = 0; expert < experts; ++expert) {
+      TensorEntry own = of_experts ? expert_of(tensor, expert) : tensor;
+      std::int64_t first = 0;
+      for (const std::optional<TensorRole> part : fused->parts) {
+        if (!part) continue;
+        const std::int64_t rows = length(spec_of(*part).rows, config, layer);
+        all.push_back(rows_of(own, first, rows));
+        all.back().name = tensor_name(*part, layer, of_experts ? expert : -1);
+        first += rows;
+      }
     }
   }
   tensors = std::move(all);
@@ -343,15 +258,32 @@ void round_embedding_factor(const Family& family, const std::vector<TensorEntry>
     factor = f32_from_bf16(bf16_from_f32(factor));
 }
 
+/// Throws Error if a tensor of one number multiplies what the matrix of its name gives, as
+/// converters of NVFP4 write them: NAME.scale next to NAME.weight.
+void refuse_scales_of_products(std::span<const TensorEntry> tensors) {
+  constexpr std::string_view kEnd = ".scale";
+  for (const TensorEntry& scale : tensors) {
+    if (!scale.name.ends_with(kEnd)) continue;
+    const std::string weight = scale.name.substr(0, scale.name.size() - kEnd.size()) + ".weight";
+    const auto at = std::ranges::find(tensors, weight, &TensorEntry::name);
+    if (at != tensors.end() && at->dtype == DType::kNVFP4)
+      throw Error("tensor " + in_quotes(scale.name) + " multiplies the products of " +
+                  in_quotes(weight) +
+                  " (NVFP4), which is not supported; take the model in a file " +
+                  "of another type, or of NVFP4 without such tensors");
+  }
+}
+
 Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families,
                      Holes holes) {
   GgufModel model = read_gguf_model(file, holes);
   GgufHeader& header = model.header;
   ModelConfig config = in_context("reading " + file.string(), [&] {
-    return gguf_config(header, read_frequency_factors(model), families);
+    return gguf_config(header, read_rope_factors(model), families);
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
+    refuse_scales_of_products(header.tensors);
     split_fused(family, config, &FusedRows::gguf, header.tensors);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
     for (TensorEntry& tensor : each) {
@@ -429,7 +361,13 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   });
   in_context("checking the tensors of " + directory.string(),
              [&] { split_fused(*family, config, &FusedRows::name, index.tensors); });
-  for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
+  for (TensorEntry& tensor : index.tensors) {
+    tensor.name = canonical_name(*family, tensor.name);
+    const auto known = find_tensor(tensor.name);  // Ernie's biases are rows of a matrix
+    if (known && known->spec->role == TensorRole::kChoiceBias && tensor.shape.size() == 2 &&
+        tensor.shape.front() == 1)
+      tensor.shape.erase(tensor.shape.begin());
+  }
   add_ones(*family, index.tensors);
   round_embedding_factor(*family, index.tensors, config);
   untie_stored_head(index, config);

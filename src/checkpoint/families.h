@@ -26,9 +26,10 @@ struct StoredName {
   std::string_view name;
 };
 
-/// Matrices of a layer whose rows files have in one tensor, one after the other.
+/// Matrices of a layer whose rows files have in one tensor, one after the other; of experts, in one
+/// tensor [experts, rows, columns].
 struct FusedRows {
-  std::string_view name, gguf;                     // in safetensors, in GGUF
+  std::string_view name, gguf;                     // in safetensors, in GGUF; "": apart there
   std::array<std::optional<TensorRole>, 3> parts;  // in their order
 };
 
@@ -66,7 +67,7 @@ struct Family {
   bool windows = false;              // those of the table's layers are as wide as the files say
   bool windows_may_lack = false;     // without a width all layers are full, and as the first else
   bool uniform_window = false;       // files may give all layers one
-  bool short_longrope = false;       // files may have longrope, which is read for short texts
+  bool longrope = false;             // files may have it
   bool factors = false;              // files may have them, as in DecoderFactors
   bool gguf_divides_logits = false;  // by the factor of GGUF files
   /// Every so manieth layer is of the table's second kind, the others of the first; 0: all kinds

@@ -45,11 +45,9 @@ struct TypeName {
 };
 /// ggml's types that are not read, so that the error can say which it is.
 constexpr std::array kOtherTypes{
-    TypeName{9, "Q8_1"},     TypeName{15, "Q8_K"},  TypeName{16, "IQ2_XXS"}, TypeName{17, "IQ2_XS"},
-    TypeName{18, "IQ3_XXS"}, TypeName{19, "IQ1_S"}, TypeName{21, "IQ3_S"},   TypeName{22, "IQ2_S"},
-    TypeName{24, "I8"},      TypeName{25, "I16"},   TypeName{26, "I32"},     TypeName{27, "I64"},
-    TypeName{28, "F64"},     TypeName{29, "IQ1_M"}, TypeName{34, "TQ1_0"},   TypeName{35, "TQ2_0"},
-    TypeName{39, "MXFP4"},   TypeName{40, "NVFP4"}, TypeName{41, "Q1_0"},    TypeName{42, "Q2_0"},
+    TypeName{9, "Q8_1"},   TypeName{15, "Q8_K"}, TypeName{24, "I8"},   TypeName{25, "I16"},
+    TypeName{26, "I32"},   TypeName{27, "I64"},  TypeName{28, "F64"},  TypeName{34, "TQ1_0"},
+    TypeName{35, "TQ2_0"}, TypeName{41, "Q1_0"}, TypeName{42, "Q2_0"},
 };
 
 DType parse_type(std::uint32_t type) {

@@ -96,7 +96,7 @@ constexpr Feature kRefused[] = {
     {"expert_group_count", "experts in groups", 0, nullptr, 1},
     {"leading_dense_block_count", "layers without experts before those with", 0,
      &Family::leading_dense},
-    {"interleave_moe_layer_step", "layers without experts between those with"},
+    {"interleave_moe_layer_step", "layers without experts between those with", 0, nullptr, 1},
     {"attention.kv_lora_rank", "latent attention"},
     {"attention.q_lora_rank", "latent attention"},
     {"ssm.state_size", "linear attention"},
@@ -191,21 +191,48 @@ const TensorEntry* find_entry(const GgufHeader& header, const Family& family, Te
   return nullptr;
 }
 
-/// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
-void put_rope(const Keys& keys, const Family& family, const std::vector<float>& factors,
+/// Throws Error if a value is not positive.
+void require_factors(const char* tensor, const std::vector<float>& factors) {
+  for (const float factor : factors)
+    if (!(factor > 0) || !std::isfinite(factor))
+      throw Error(std::string("tensor '") + tensor + "' has a value that is not positive");
+}
+
+/// Reads what files with factors for short and for long texts say besides.
+RopeScaling longrope_of(const Keys& keys, const RopeFactors& factors) {
+  RopeScaling s;
+  s.type = RopeScaling::Type::kLongrope;
+  s.short_factors = factors.short_texts;
+  s.long_factors = factors.long_texts;
+  require_factors("rope_factors_short.weight", s.short_factors);
+  require_factors("rope_factors_long.weight", s.long_factors);
+  s.original_positions =
+      keys.integer("rope.scaling.original_context_length", std::numeric_limits<int>::max());
+  s.attention_factor = keys.positive("rope.scaling.attn_factor");
+  const std::string type = keys.text("rope.scaling.type", "longrope");
+  if (type != "longrope" && type != "none" && type != "yarn")
+    throw Error("rotary scaling of type " + in_quotes(type) +
+                " and tensors 'rope_factors_short.weight' and 'rope_factors_long.weight' mean "
+                "different positions");
+  return s;
+}
+
+void put_rope(const Keys& keys, const Family& family, const RopeFactors& rope_factors,
               int rotary_dim, ModelConfig& model) {
-  RopeScaling scaling = rope_scaling(keys, family, model.max_positions, model.notes);
+  const std::vector<float>& factors = rope_factors.all;
+  const bool longrope =
+      family.longrope && (!rope_factors.short_texts.empty() || !rope_factors.long_texts.empty());
+  RopeScaling scaling = longrope ? longrope_of(keys, rope_factors)
+                                 : rope_scaling(keys, family, model.max_positions, model.notes);
+  if (longrope) scaling.theta = keys.positive("rope.freq_base", family.theta);
   scaling.rotary_dim = rotary_dim;
   put_rope(scaling, model);
   std::vector<float>& frequency = model.rope_inverse_frequency;
   if (!factors.empty() && factors.size() != frequency.size())
     throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
                 " values for " + std::to_string(frequency.size()) + " pairs");
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    if (!(factors[i] > 0) || !std::isfinite(factors[i]))
-      throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
-    frequency[i] /= factors[i];
-  }
+  require_factors("rope_freqs.weight", factors);
+  for (std::size_t i = 0; i < factors.size(); ++i) frequency[i] /= factors[i];
   if (family.local_theta == 0) return;
   RopeScaling local;
   local.theta =
@@ -274,9 +301,10 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   experts.shared_switch = family.shared_switch;
   const char* const key = "expert_shared_feed_forward_length";
   const std::int64_t shared =
-      family.shared_switch
-          ? hidden_dim
-          : std::int64_t{keys.integer("expert_shared_count", kMostExperts, 1)} * experts.hidden_dim;
+      family.shared_switch ? hidden_dim
+                           : std::int64_t{keys.integer("expert_shared_count", kMostExperts, 0, 0)} *
+                                 experts.hidden_dim;
+  if (shared == 0) return experts;
   if (shared > kMostDim)
     throw Error("metadata key '" + keys.name("expert_shared_count") + "' makes " +
                 std::to_string(shared) + " dimensions, more than " + std::to_string(kMostDim));
@@ -331,7 +359,7 @@ static void put_layers(const Keys& keys, const Family& family, int blocks, Model
   std::fill_n(model.kind_of_layer.begin(), dense, 1);
 }
 
-ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
+ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
                         std::span<const Family> families) {
   constexpr int kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
@@ -399,7 +427,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.vocab = static_cast<int>(embedding->shape[0]);
   model.tied_head = !find_entry(header, *family, TensorRole::kHead);
 
-  put_rope(keys, *family, frequency_factors, rotary_dim, model);
+  put_rope(keys, *family, factors, rotary_dim, model);
   put_factors(keys, *family, model);
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))

@@ -39,7 +39,16 @@ int read_rotary_dim(const Fields& config, const Fields& rope, int head_dim, cons
   return dim;
 }
 
-/// Reads the part of a longrope that texts of up to the original length have.
+/// Reads factors of the pairs of a longrope.
+std::vector<float> read_factors(const Fields& rope, const char* key) {
+  const json* const factors = rope.find(key);
+  if (!factors || !factors->is_array() ||
+      !std::all_of(factors->begin(), factors->end(),
+                   [](const json& factor) { return factor.is_number() && factor > 0; }))
+    throw Error("key " + rope.name(key) + " is not a list of positive numbers");
+  return factors->get<std::vector<float>>();
+}
+
 RopeScaling read_longrope(const Fields& config, const Fields& rope, int max_positions,
                           RopeScaling s) {
   s.type = RopeScaling::Type::kLongrope;
@@ -48,12 +57,8 @@ RopeScaling read_longrope(const Fields& config, const Fields& rope, int max_posi
                      rope.integer("original_max_position_embeddings", kMostPositions, 4096));
   s.factor = rope.positive("factor", max_positions / s.original_positions);
   s.attention_factor = rope.number("attention_factor");
-  const json* const factors = rope.find("short_factor");
-  if (!factors || !factors->is_array() ||
-      !std::all_of(factors->begin(), factors->end(),
-                   [](const json& factor) { return factor.is_number() && factor > 0; }))
-    throw Error("key " + rope.name("short_factor") + " is not a list of positive numbers");
-  for (const json& factor : *factors) s.short_factors.push_back(factor.get<float>());
+  s.short_factors = read_factors(rope, "short_factor");
+  s.long_factors = read_factors(rope, "long_factor");
   return s;
 }
 
@@ -83,7 +88,7 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfi
 
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
   if (type == "default") return s;
-  if (family.short_longrope && (type == "longrope" || type == "su" || type == "yarn"))
+  if (family.longrope && (type == "longrope" || type == "su" || type == "yarn"))
     return read_longrope(config, rope, max_positions, std::move(s));
   if (type == "linear")
     s.type = Type::kLinear;
@@ -94,7 +99,7 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfi
   else
     throw Error("rotary scaling of type " + in_quotes(type) +
                 " is not supported; Canopy knows default, linear, llama3 and yarn" +
-                (family.short_longrope ? ", and longrope" : ""));
+                (family.longrope ? ", and longrope" : ""));
   if (s.type != Type::kLinear)
     s.original_positions = config.positive(
         "original_max_position_embeddings",
@@ -176,14 +181,7 @@ RopeScaling rope_of_layers(const Fields& config, const ModelConfig& model, const
 
 void put_rope(const Fields& config, const Family& family, ModelConfig& model) {
   if (family.local_theta == 0) {
-    const RopeScaling scaling = rope_scaling(config, model, family);
-    put_rope(scaling, model);
-    if (scaling.type != RopeScaling::Type::kLongrope) return;
-    model.bounded = true;
-    model.max_positions = static_cast<int>(scaling.original_positions);
-    add_note(model.notes, "texts of more than " + std::to_string(model.max_positions) +
-                              " tokens would take other rotary frequencies (longrope), which is "
-                              "not supported: the context ends there");
+    put_rope(rope_scaling(config, model, family), model);
     return;
   }
   const RopeScaling full = rope_of_layers(config, model, family, false);

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/notes.h"
@@ -57,6 +58,10 @@ enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
 /// The gate passes through silu or, of kGeglu, through GELU by tanh; the others have none.
 enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh, kGeglu, kReluSquared };
 
+/// Of texts of a model whose rotary frequencies depend on it: ModelConfig::rope_original tokens at
+/// most, or more.
+enum class TextLength : std::uint8_t { kShort, kLong };
+
 /// Settings that all layers of a decoder have in common. What has no field has one form: attention
 /// over the whole text. Readers refuse a config that asks for another.
 struct DecoderForm {
@@ -108,6 +113,10 @@ struct ModelConfig {
   /// Of the pairs of each head that are rotated, [head_dim / 2] or fewer, after linear, llama3 or
   /// yarn scaling; empty without rotary positions.
   std::vector<float> rope_inverse_frequency;
+  /// The same of all positions of texts of more than rope_original tokens, where these have others
+  /// (longrope); else empty.
+  std::vector<float> rope_long_frequency;
+  int rope_original = 0;
   /// By kind of layer, [its head_dim / 2] each, where kinds differ in it; else empty.
   std::vector<std::vector<float>> rope_of_kind;
   std::vector<float> alibi_slopes;            // [heads]; empty without ALiBi
@@ -118,7 +127,6 @@ struct ModelConfig {
   /// Rotated queries are multiplied by 1 + beta ln(1 + floor(position / period)); 0: by nothing.
   float query_beta = 0.0f;
   int query_period = 1;
-  bool bounded = false;  // no text has more than max_positions
   std::vector<TokenId> end_tokens;
   int draft_layers =
       0;  // that files have after the last: they guess further tokens and are left out
@@ -150,6 +158,10 @@ struct ModelConfig {
     layer_kinds.resize(1);
     layer_kinds.front().window = 0;
     kind_of_layer.clear();
+  }
+  TextLength text_length(std::size_t tokens) const {
+    const bool grown = !rope_long_frequency.empty() && std::cmp_greater(tokens, rope_original);
+    return grown ? TextLength::kLong : TextLength::kShort;
   }
   float magnitude(int layer) const {
     return rope_magnitude_of_kind.empty() ? rope_magnitude : rope_magnitude_of_kind[kind(layer)];

@@ -44,9 +44,17 @@ struct GgufModel {
 };
 GgufModel read_gguf_model(const std::filesystem::path& file, Holes holes = Holes::kRefused);
 
-/// The config of a GGUF file from its metadata and tensor shapes. `frequency_factors`: the values
-/// of its rope_freqs.weight, empty without one. Throws Error naming the key.
-ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
+/// Factors of rotary frequencies that GGUF files have as tensors, a value for each pair; those of a
+/// tensor that is not there are empty.
+struct RopeFactors {
+  std::vector<float> all;  // rope_freqs.weight
+  std::vector<float> short_texts,
+      long_texts;  // rope_factors_short.weight, rope_factors_long.weight
+};
+
+/// The config of a GGUF file from its metadata and tensor shapes. Throws Error naming the key or
+/// the tensor.
+ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
                         std::span<const Family> families = known_families());
 
 /// The config of a Hugging Face model from config.json. Throws Error naming the key and what to do;
@@ -80,6 +88,8 @@ ModelConfig read_qwen2_moe_config(const nlohmann::json& config, const Family& fa
 ModelConfig read_glm4_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_minimax_m2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_dots1_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_granitemoe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_ernie4_5_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gpt_oss_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmoe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);

@@ -69,12 +69,15 @@ void apply_yarn(const RopeScaling& s, int head_dim, std::vector<float>& inverse_
   }
 }
 
-void apply_longrope(const RopeScaling& s, std::vector<float>& inverse_frequency) {
-  if (s.short_factors.size() != inverse_frequency.size())
-    throw Error("longrope has " + std::to_string(s.short_factors.size()) + " short factors for " +
-                std::to_string(inverse_frequency.size()) + " pairs");
+void apply_longrope(const RopeScaling& s, TextLength length,
+                    std::vector<float>& inverse_frequency) {
+  const bool is_long = length == TextLength::kLong;
+  const std::vector<float>& factors = is_long ? s.long_factors : s.short_factors;
+  if (factors.size() != inverse_frequency.size())
+    throw Error("longrope has " + std::to_string(factors.size()) + (is_long ? " long" : " short") +
+                " factors for " + std::to_string(inverse_frequency.size()) + " pairs");
   for (std::size_t i = 0; i < inverse_frequency.size(); ++i)
-    inverse_frequency[i] = 1.0f / (s.short_factors[i] * (1.0f / inverse_frequency[i]));
+    inverse_frequency[i] = 1.0f / (factors[i] * (1.0f / inverse_frequency[i]));
 }
 
 float longrope_magnitude(const RopeScaling& s) {
@@ -85,7 +88,7 @@ float longrope_magnitude(const RopeScaling& s) {
 
 }  // namespace
 
-RopeTable rope_table(const RopeScaling& scaling, int head_dim) {
+RopeTable rope_table(const RopeScaling& scaling, int head_dim, TextLength length) {
   using Type = RopeScaling::Type;
   if (head_dim < 2 || head_dim % 2 != 0)
     throw Error("head_dim " + std::to_string(head_dim) + " is odd: rotary positions need pairs");
@@ -114,7 +117,7 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim) {
       table.magnitude = yarn_magnitude(scaling);
       break;
     case Type::kLongrope:
-      apply_longrope(scaling, table.inverse_frequency);
+      apply_longrope(scaling, length, table.inverse_frequency);
       table.magnitude = longrope_magnitude(scaling);
       break;
   }
@@ -133,6 +136,10 @@ void put_rope(const RopeScaling& scaling, ModelConfig& model) {
   model.rope_magnitude = table.magnitude;
   model.query_beta = f32(scaling.query_beta);
   model.query_period = static_cast<int>(scaling.query_period);
+  if (scaling.type != RopeScaling::Type::kLongrope) return;
+  model.rope_long_frequency =
+      rope_table(scaling, model.head_dim, TextLength::kLong).inverse_frequency;
+  model.rope_original = static_cast<int>(scaling.original_positions);
 }
 
 void put_local_rope(const RopeScaling& scaling, ModelConfig& model) {

@@ -18,7 +18,8 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              // kYarn, in rotations over original_positions
   bool truncate = true;                              // kYarn: whole pairs bound the ramp
   std::optional<double> attention_factor, mscale, mscale_all_dim;  // kYarn; the first: kLongrope
-  std::vector<float> short_factors;  // kLongrope: of each pair, in texts of the original length
+  /// kLongrope: of each pair, in texts of the original length at most, and in longer ones.
+  std::vector<float> short_factors, long_factors;
   double query_beta = 0, query_period = 1;  // as in ModelConfig; no part of the table
   bool operator==(const RopeScaling&) const = default;
 };
@@ -32,7 +33,8 @@ struct RopeTable {
 /// angle at position 100,000.   Source: arXiv:2104.09864 (default), arXiv:2309.00071 (yarn),
 /// arXiv:2402.13753 (longrope).
 /// Throws Error if what is rotated is odd or the numbers give no finite frequencies.
-RopeTable rope_table(const RopeScaling& scaling, int head_dim);
+RopeTable rope_table(const RopeScaling& scaling, int head_dim,
+                     TextLength length = TextLength::kShort);
 
 /// Fills the rotary part of a config.
 void put_rope(const RopeScaling& scaling, ModelConfig& model);

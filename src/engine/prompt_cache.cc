@@ -50,6 +50,8 @@ json model_json(const Runtime& runtime) {
   if (!config.rope_of_kind.empty()) model["inverse_frequency_of_kind"] = config.rope_of_kind;
   if (!config.rope_magnitude_of_kind.empty())
     model["magnitude_of_kind"] = config.rope_magnitude_of_kind;
+  if (!config.rope_long_frequency.empty())
+    model["of_long_texts"] = {config.rope_original, config.rope_long_frequency};
   if (config.query_beta != 0) model["query_growth"] = {config.query_beta, config.query_period};
   return model;
 }
@@ -149,6 +151,7 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
         std::any_of(own.begin(), own.end(),
                     [&](TokenId token) { return token < 0 || token >= vocab; }))
       throw Error("a block of it is none");
+    const auto length = one.contains("of_long_text") ? TextLength::kLong : TextLength::kShort;
     reader.read(bytes);
     if (XXH3_64bits(bytes.data(), bytes.size()) != integer_in<std::uint64_t>(one.at("xxh3")))
       throw Error("a block of it is damaged: its checksum differs");
@@ -159,7 +162,7 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
     const int block = loaded.back().block = pool.take();
     pool.write(block, bytes, *runtime.compute);
     const Beginning whole = beginning_of(loaded, static_cast<int>(loaded.size()) - 1);
-    pool.remember(whole.text, whole.blocks);
+    pool.remember(whole.text, whole.blocks, length);
     pool.give_back(block);
     tokens += kKvBlock;
   }
@@ -182,6 +185,7 @@ void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime
     header["blocks"].push_back({{"parent", one.parent},
                                 {"tokens", one.tokens},
                                 {"xxh3", XXH3_64bits(bytes.data(), bytes.size())}});
+    if (one.length == TextLength::kLong) header["blocks"].back()["of_long_text"] = true;
   }
   const std::string text = header.dump();
   FileWriter out(file);

@@ -50,6 +50,8 @@ int sweeps_between_looks(const Plan& plan) {
   return std::clamp(static_cast<int>(std::ceil(sweeps)), 1, kMostSweeps);
 }
 
+ChanceKind kind_of(bool sampled) { return sampled ? ChanceKind::kSampled : ChanceKind::kGreedy; }
+
 }  // namespace
 
 Replanner::Replanner(const Plan& plan, bool sampled)
@@ -58,6 +60,8 @@ Replanner::Replanner(const Plan& plan, bool sampled)
       prediction_(*plan.prediction),
       weights_(plan.weights),
       sampled_(sampled),
+      valued_(plan.policy.growth.kind == Growth::Kind::kValued),
+      sizes_(plan.calibrated.of(kind_of(sampled)).sizes),
       interval_(sweeps_between_looks(plan)),
       shape_(plan.policy.shape),
       plain_sweeps_(kFirstTrial) {}
@@ -100,6 +104,7 @@ TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
   step.sequences = texts;
   step.context = rows / (2.0 * texts);  // before the rows of a prompt, in the mean
   step.sampled = sampled_;
+  if (valued_) step.valued = valued_forwards(shape_, step.tokens);
   return tree_beside_prompt(*cost_, weights_, step, rows, planned_);
 }
 
@@ -120,6 +125,8 @@ TreeShape Replanner::best_shape(const SharingTexts& texts, const Drafter& drafte
   input.sampled = sampled_;
   input.context = texts.context;
   input.catch_up = catch_up(texts);
+  input.valued = valued_;
+  if (valued_) input.gain.emplace(sizes_, kind_of(sampled_), input.acceptance);
   auto choice = choose_within(input, weights_, drafter.room(), count);
   require(choice.has_value(), "a plan has room for the roots of all its texts");
   if (kept == nullptr) return std::move(choice->best.shape);

@@ -57,6 +57,8 @@ class Replanner {
   Choice prediction_;
   WeightPlan weights_;
   bool sampled_;
+  bool valued_;  // trees are, of those texts for which the target's own sample decides
+  ValuedSizes sizes_;
   int interval_;  // sweeps between two looks
   TreeShape shape_;
   int texts_ = 0;        // of the last sweep

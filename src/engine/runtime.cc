@@ -61,7 +61,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     else
       drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room(),
-                                               make_inner_drafter(progress, stop));
+                                               make_inner_drafter(progress, stop), plan.calibrated);
   }
   if (const auto changes = plan.changes())
     notes.push_back("the text is not exactly the model's (" + *changes + ")");
@@ -99,7 +99,9 @@ void Runtime::share_memory() {
   std::vector<KvPool*> pools{&target->kv().pool()};
   if (drafter)
     for (KvPool* const pool : drafter->kv_pools()) pools.push_back(pool);
-  memory = std::make_unique<MemoryPool>(*streamer, sweeps.target, *compute, plan.pool_bytes, pools);
+  auto weights = plan.full_expert_slots > 0 ? pooled_experts(*experts, *sweeps.apart, plan)
+                                            : pooled_units(*streamer, sweeps.target);
+  memory = std::make_unique<MemoryPool>(std::move(weights), *compute, plan.pool_bytes, pools);
 }
 
 void Runtime::let_weights_give_way(int texts) {
@@ -131,7 +133,7 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) add_note(notes, placement.note);
-  reads.units_change = plan.pool_bytes > 0;
+  reads.units_change = plan.full_residency.has_value();
   if (std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
   return reads;
@@ -182,7 +184,10 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     source = load_on_host(*device, units, plan.residency, loading, ring_node());
   }
   if (plan.expert_slots > 0) {
-    auto cache = make_expert_cache(plan.expert_slots, options, stop);
+    ExpertSlots slots(plan.expert_slots);
+    if (plan.full_expert_slots > 0)
+      slots = {plan.expert_slots, plan.full_expert_slots, plan.most_expert_slots};
+    auto cache = make_expert_cache(slots, options, stop);
     source = std::make_unique<WithExperts>(std::move(source), std::move(cache));
   }
   if (!plan.device) return source;
@@ -192,7 +197,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
   return made;
 }
 
-std::unique_ptr<ExpertSource> Runtime::make_expert_cache(std::size_t slots,
+std::unique_ptr<ExpertSource> Runtime::make_expert_cache(const ExpertSlots& slots,
                                                          const EngineOptions& options,
                                                          const std::stop_token& stop) {
   StreamerOptions reads_experts = reads(options);

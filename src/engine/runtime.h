@@ -11,7 +11,7 @@
 #include "offload/timed_weights.h"
 #include "offload/upload/device_weights.h"
 #include "src/engine/engine.h"
-#include "src/engine/memory_pool.h"
+#include "src/engine/pool/memory_pool.h"
 #include "src/engine/target_model.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"
@@ -77,7 +77,8 @@ struct Runtime {
   std::unique_ptr<Drafter> make_inner_drafter(const LoadProgress& progress,
                                               const std::stop_token& stop);
   /// The target's experts out of a cache in host memory.
-  std::unique_ptr<ExpertSource> make_expert_cache(std::size_t slots, const EngineOptions& options,
+  std::unique_ptr<ExpertSource> make_expert_cache(const ExpertSlots& slots,
+                                                  const EngineOptions& options,
                                                   const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
   void begin_uploads();

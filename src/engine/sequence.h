@@ -37,6 +37,8 @@ struct Sequence {
   int reads = 0;           // rows of its prompt in the next sweep
   std::size_t scores = 0;  // those of them that score it
   bool has_tree = true;    // they complete the prompt: its tree is checked, too
+  bool guesses = true;     // that tree has more than its root
+  TextLength prompt_length = TextLength::kShort;  // by which its log probabilities are computed
   bool ended = false;
 
   StepRng rng() const {
@@ -63,7 +65,8 @@ struct Sequence {
   }
   /// True if its prompt lacks log probabilities that the other's has, or will have.
   bool is_scored_by(const Sequence& other) const {
-    return !is_scored() && other.request.prompt_logprobs >= request.prompt_logprobs;
+    return !is_scored() && other.request.prompt_logprobs >= request.prompt_logprobs &&
+           other.prompt_length == prompt_length;
   }
   /// Takes over what the other's prompt has in common with its own.
   void take_scores(const Sequence& other);

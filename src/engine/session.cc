@@ -36,12 +36,22 @@ std::unique_ptr<LogitEditor> Session::Impl::editor_of(const Request& request) co
 
 void Session::Impl::begin(Sequence sequence) {
   sequence.kv = m.target->kv().lend();
+  turn(sequence);
   if (sequence.report.steps == 0)
-    sequence.report.known_tokens = m.target->kv().pool().known_prefix(sequence.known());
+    sequence.report.known_tokens =
+        m.target->kv().pool().known_prefix(sequence.known(), sequence.kv->text_length());
   adopt(sequence);
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
   running.push_back(std::move(sequence));
+}
+
+void Session::Impl::turn(Sequence& sequence) {
+  const ModelConfig& config = m.models.target.config();
+  if (!sequence.kv->turn_to(config.text_length(sequence.text.size()))) return;
+  add_note(m.notes, "a text has grown beyond " + std::to_string(config.rope_original) +
+                        " tokens, where the model has other rotary frequencies for all of it "
+                        "(longrope): it was read again");
 }
 
 void Session::Impl::adopt(Sequence& sequence) {
@@ -170,6 +180,8 @@ Ticket Session::admit(Request request, RequestEvents events) {
   sequence.most = impl_->most_tokens(request);
   sequence.request = std::move(request);
   sequence.text = sequence.request.prompt;
+  sequence.prompt_length =
+      impl_->m.models.target.config().text_length(sequence.request.prompt.size());
   if (!sequence.request.edits.none()) sequence.editor = impl_->editor_of(sequence.request);
   sequence.events = std::move(events);
   sequence.report.finish_reason = "cancelled";  // until it ends
@@ -197,6 +209,8 @@ void Session::cancel(Ticket ticket) {
 bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
   Impl& s = *impl_;
   s.take_turns();
+  if (s.m.drafter)  // of the texts that have ended, too
+    if (const Calibrated shown = s.m.drafter->take_shown(); !s.synthetic) s.learned.add(shown);
   if (s.running.empty()) return false;
   s.last = {}, s.m.let_weights_give_way(static_cast<int>(s.running.size()));
   if (s.replanner) s.replan();

@@ -11,7 +11,7 @@
 #include "planner/acceptance.h"
 #include "planner/learned_acceptance.h"
 #include "src/engine/link_report.h"
-#include "src/engine/pool_report.h"
+#include "src/engine/pool/pool_report.h"
 #include "src/model/transformer.h"
 #include "src/speculation/logits/logit_edits.h"
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/calibrated/prices.h"
 #include "src/engine/replanner.h"
 #include "src/engine/runtime.h"
 #include "src/engine/sequence.h"
@@ -22,6 +23,7 @@ struct Session::Impl {
   const std::optional<Acceptance> synthetic;
   std::optional<Replanner> replanner;  // where the plan is adaptive
   LearnedAcceptance learned;
+  RecentTokens recent;
   std::vector<Sequence> running;
   SweepReport last;
   LinkReport told_of = m.link();  // by the last report: links go on between sweeps
@@ -44,7 +46,12 @@ struct Session::Impl {
   std::unique_ptr<LogitEditor> editor_of(const Request& request) const;
   /// Lets go who has ended or was cancelled; those who wait take the caches that are free.
   void take_turns();
-  void begin(Sequence sequence);   // it runs from now on
+  void begin(Sequence sequence);  // it runs from now on
+  /// Has its cache hold texts of its length. Where it has grown out of another, it is read again.
+  void turn(Sequence& sequence);
+  /// True if it has guesses at tokens in trees of this shape. Trees do not reach from texts of one
+  /// length into those of another.
+  bool wants_guesses(const Sequence& sequence, const TreeShape& shape) const;
   void adopt(Sequence& sequence);  // what the pool has of what it has not read
   void leave(Sequence& sequence);  // its cache is free again
   /// The KV pool is full: the youngest text waits again, with its tokens so far.
@@ -62,6 +69,9 @@ struct Session::Impl {
   void run(const std::stop_token& stop, const Transformer::OnUnit& on_unit);
   /// Enters what the sweep took and moved, in last and trace. `grown`: when its trees were.
   void account_for(Clock::time_point begun, Clock::time_point grown, std::size_t gained);
+  /// Gives the drafter the costs that trees of up to this shape's nodes grow by, where the draft's
+  /// rows value them.
+  void price_trees(const TreeShape& shape);
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
   /// Commits a part of its prompt, which was read.

@@ -29,6 +29,7 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
   if (length % kKvBlock != 0) return false;
   for (const Sequence& other : running) {
     if (&other == &sequence) return false;  // of two the first reads
+    if (other.kv->text_length() != sequence.kv->text_length()) continue;
     if (!sequence.is_scored() && !sequence.is_scored_by(other)) continue;
     const auto behind = other.kv->length() + other.reads;
     const auto common = std::mismatch(sequence.text.begin(), sequence.text.end() - 1,
@@ -44,6 +45,7 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
 TreeShape Session::Impl::share_sweep() {
   int trees = 0, prompts = 0;
   for (Sequence& sequence : running) {
+    turn(sequence);
     if (!sequence.behind().empty()) adopt(sequence);
     sequence.reads = static_cast<int>(sequence.behind().size());
     sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
@@ -77,13 +79,42 @@ TreeShape Session::Impl::share_sweep() {
                                            : shape();
 }
 
+void Session::Impl::price_trees(const TreeShape& shape) {
+  if (m.plan.policy.growth.kind != Growth::Kind::kValued || !m.plan.cost) return;
+  StepQuery step;
+  step.shape = &shape;
+  step.tokens = recent.mean(m.plan.prediction ? m.plan.prediction->best.tokens : 1);
+  step.sequences = 0;
+  for (const Sequence& sequence : running) {
+    if (!sequence.has_tree) continue;
+    ++step.sequences;
+    step.context += static_cast<double>(sequence.text.size());
+  }
+  step.context /= step.sequences;
+  step.sampled = m.sampled;
+  step.valued = valued_forwards(shape, step.tokens);
+  GrowthPrices prices = growth_prices(*m.plan.cost, m.plan.weights, step, step.tokens);
+  if (!m.plan.adaptive) prices.node = 0;  // a size that is asked for is grown
+  m.drafter->set_prices(prices);
+}
+
+bool Session::Impl::wants_guesses(const Sequence& sequence, const TreeShape& shape) const {
+  const ModelConfig& config = m.models.target.config();
+  const bool by_shape = m.plan.policy.growth.kind == Growth::Kind::kShape;
+  const int deepest = (by_shape ? shape.levels() : shape.size()) - 1;
+  const std::size_t grown = sequence.text.size() + static_cast<std::size_t>(deepest);
+  return sequence.wants_guesses() &&
+         config.text_length(grown) == config.text_length(sequence.text.size());
+}
+
 std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_token& stop) {
   std::vector<Draft> drafts;
   std::vector<DraftRequest> requests;
-  for (const Sequence& s : running) {
+  for (Sequence& s : running) {
+    s.guesses = s.has_tree && wants_guesses(s, shape);
     if (s.has_tree) {
       drafts.push_back(root_only(s.text.back()));
-      if (s.wants_guesses())
+      if (s.guesses)
         requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(),
                             s.takes_best_tokens(!m.plan.inexact), s.editor.get()});
     } else if (s.draft && s.reads > 0 && s.wants_guesses()) {
@@ -92,12 +123,13 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
     }
   }
   if (shape.size() == 1 || requests.empty()) return drafts;
+  price_trees(shape);
   std::vector<Draft> grown = m.drafter->grow(requests, shape, *m.compute, stop);
   auto next = grown.begin();
   auto draft = drafts.begin();
   for (const Sequence& s : running) {
     if (!s.has_tree) continue;
-    if (s.wants_guesses()) *draft = std::move(*next++);
+    if (s.guesses) *draft = std::move(*next++);
     ++draft;
   }
   return drafts;
@@ -165,6 +197,8 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   m.target->keep_rows(kept);
   m.compute->synchronize();
 
+  if (!drafts.empty() && swept_shape.size() > 1)
+    recent.add(static_cast<double>(gained) / static_cast<double>(drafts.size()));
   account_for(begun, grown, gained);
   for (const auto& [sequence, tree] : failed) fail(*sequence, tree, stop);
 }
@@ -225,14 +259,17 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
     m.drafter->conclude(*sequence.draft, draft, verdict, read, *m.compute);
   const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
                        draft.drawing == m.plan.policy.drawing &&
-                       m.plan.policy.growth.kind == Growth::Kind::kShape;
-  const bool grown_by_model =
-      m.plan.draft && !m.plan.draft->has_heads() && sequence.wants_guesses();
-  observe(draft.tree, verdict, grown_by_model ? last.tree_nodes : 0, last.tree_levels,
-          [&](int level, int children, int accepted) {
-            if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
-            if (teaches) sequence.shown.observe(level, children, accepted);
-          });
+                       (m.plan.policy.growth.kind == Growth::Kind::kShape ||
+                        m.plan.policy.growth.kind == Growth::Kind::kValued);
+  const bool grown_by_model = m.plan.draft && !m.plan.draft->has_heads() && sequence.guesses;
+  const auto tell = [&](int level, int children, int accepted) {
+    if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
+    if (teaches) sequence.shown.observe(level, children, accepted);
+  };
+  if (draft.best.empty())
+    observe(draft.tree, verdict, grown_by_model ? last.tree_nodes : 0, last.tree_levels, tell);
+  else
+    observe_ranks(draft, verdict, tell);
   TextReport& report = sequence.report;
   report.checked_nodes += draft.tree.size() - 1;
   report.drafted_rows += draft.drafted;

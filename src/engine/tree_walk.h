@@ -1,6 +1,10 @@
 #pragma once
+#include <algorithm>
+#include <vector>
+
 #include "planner/tree_shape.h"
 #include "src/base/rng.h"
+#include "src/speculation/draft.h"
 #include "src/speculation/rules/verification_rule.h"
 #include "src/speculation/token_tree.h"
 
@@ -38,6 +42,20 @@ void observe(const TokenTree& tree, const Verdict& verdict, int nodes, int level
     }
     const bool last = i + 1 == verdict.path.size();
     tell(static_cast<int>(i), children.count, last ? -1 : verdict.path[i + 1] - children.first);
+  }
+}
+
+/// The same by the draft's best tokens, of a tree whose children may be any of them: as if all had
+/// been children. A node that the draft never ran asks nothing.
+template <class Tell>
+void observe_ranks(const Draft& draft, const Verdict& verdict, const Tell& tell) {
+  for (std::size_t i = 0; i < verdict.path.size(); ++i) {
+    const std::vector<TokenId>& best = draft.best[static_cast<std::size_t>(verdict.path[i])];
+    const bool last = i + 1 == verdict.path.size();
+    const TokenId written = last ? verdict.next : draft.tree.token(verdict.path[i + 1]);
+    const auto place = std::find(best.begin(), best.end(), written);
+    tell(static_cast<int>(i), static_cast<int>(best.size()),
+         place == best.end() ? -1 : static_cast<int>(place - best.begin()));
   }
 }
 

@@ -118,8 +118,10 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
   const Learning learning = options.learn ? Learning::kOn : Learning::kOff;
   if (options.learn) engine.plan.routes = find_routes(models, events.on_note);
   if (auto kept = find_acceptance({models, planned_for(options), engine.plan.method}, learning,
-                                  events.on_note))
+                                  events.on_note)) {
     engine.plan.acceptance = std::move(kept->acceptance);
+    engine.plan.calibrated = kept->calibrated;
+  }
 }
 
 std::vector<LedgerLine> lines_of(const std::vector<LedgerEntry>& ledger) {

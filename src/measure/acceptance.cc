@@ -92,6 +92,8 @@ void Measurement::sweep() {
   std::vector<std::int32_t> last(probes_.size());
   std::vector<SequenceRows> parts;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
+    const ModelConfig& config = models_.target.config();
+    if (probes_[i].kv->turn_to(config.text_length(probes_[i].text.size()))) probes_[i].run = 0;
     const auto pending = probes_[i].pending();
     positions.push_back(counting(static_cast<int>(probes_[i].run), pending.size()));
     last[i] = static_cast<std::int32_t>(pending.size()) - 1;

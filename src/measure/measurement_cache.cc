@@ -251,18 +251,19 @@ std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning
   if (learning == Learning::kOff) return kept;
   const auto learned =
       read_learned<LearnedAcceptance>(files.learned, "the plan is made without it", on_note);
-  if (!learned || learned->texts() == 0) return kept;
+  if (!learned || learned->empty()) return kept;
   const Acceptance before =
       kept ? kept->acceptance : default_acceptance(static_cast<double>(key.sampling.temperature));
   const std::string texts = std::to_string(learned->texts());
   return KeptAcceptance{
       learned->estimate(before),
-      "learned from " + texts + (texts == "1" ? " text, " : " texts, ") + files.learned.string()};
+      "learned from " + texts + (texts == "1" ? " text, " : " texts, ") + files.learned.string(),
+      learned->calibrated()};
 }
 
 void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned,
                      const OnNote& on_note) {
-  if (!key.models.draft || learned.texts() == 0) return;
+  if (!key.models.draft || learned.empty()) return;
   const fs::path file = acceptance_files(key).learned;
   const UniqueFd lock = lock_cache();
   LearnedAcceptance all =

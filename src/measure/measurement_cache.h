@@ -42,6 +42,7 @@ using OnNote = std::function<void(const std::string&)>;
 struct KeptAcceptance {
   Acceptance acceptance;
   std::string from;  // in words, with the file
+  Calibrated calibrated = {};
 };
 /// The acceptance that the cache keeps of this pair: what was measured of it, changed as far as
 /// texts exclude it; without learning what was measured. Nothing without a draft, or where nothing

@@ -21,6 +21,7 @@ Loss measure_loss(Engine& engine, std::span<const TokenId> text, int context,
     const std::span<const TokenId> window = text.first(std::min(text.size(), position.size()));
     text = text.subspan(window.size());
     kv->truncate(0);
+    kv->turn_to(target.config().text_length(window.size()));
     const auto all = std::span(position).first(window.size());
     const SequenceRows rows{{window, all, {}, 0, all.first(window.size() - 1)}, kv.get(), 0};
     const ConstTensorView logits = target.forward({&rows, 1}, stop, events.on_unit);

@@ -18,14 +18,16 @@ auto most(const ModelConfig& c, const Of& of) {
 
 std::vector<float> position_constants(const ModelConfig& c) {
   if (c.form.positions == PositionKind::kAlibi) return c.alibi_slopes;
-  if (c.rope_of_kind.empty()) return c.rope_inverse_frequency;
   std::vector<float> all;
+  if (c.rope_of_kind.empty()) all = c.rope_inverse_frequency;
   for (const std::vector<float>& one : c.rope_of_kind)
     all.insert(all.end(), one.begin(), one.end());
+  all.insert(all.end(), c.rope_long_frequency.begin(), c.rope_long_frequency.end());
   return all;
 }
 
-std::size_t rope_offset(const ModelConfig& c, int layer) {
+std::size_t rope_offset(const ModelConfig& c, int layer, TextLength length) {
+  if (length == TextLength::kLong) return c.rope_inverse_frequency.size();
   std::size_t offset = 0;
   for (std::size_t kind = 0; !c.rope_of_kind.empty() && kind < c.kind(layer); ++kind)
     offset += c.rope_of_kind[kind].size();

@@ -13,10 +13,10 @@ namespace canopy {
 inline int words_for(int bits) { return (bits + 63) / 64; }
 
 /// Gives what is known of positions before any: rotary frequencies, those of each kind of layer
-/// after the other's where they differ, or slopes of the heads.
+/// after the other's where they differ, and those of long texts after all; or slopes of the heads.
 std::vector<float> position_constants(const ModelConfig& config);
-/// Finds where those of a layer begin, and how many there are.
-std::size_t rope_offset(const ModelConfig& config, int layer);
+/// Finds where those of a layer begin in texts of this length, and how many there are.
+std::size_t rope_offset(const ModelConfig& config, int layer, TextLength length);
 std::int64_t rope_pairs(const ModelConfig& config, int layer);
 
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.

@@ -42,6 +42,14 @@ KvView KvCache::layer(int index) const {
           ConstTensorView(table_.data(), DType::kI32, {KvPool::blocks_for(capacity_)})};
 }
 
+bool KvCache::turn_to(TextLength length) {
+  if (length == text_length_) return false;
+  const bool held = length_ > 0;
+  truncate(0);
+  text_length_ = length;
+  return held;
+}
+
 void KvCache::send_table(Stream& stream) {
   pool_->device().upload(stream, table_.data(), std::as_bytes(std::span(blocks_)));
   stream.record(*uploaded_);
@@ -60,7 +68,7 @@ void KvCache::reserve(int slots, Stream& stream) {
 
 void KvCache::adopt(std::span<const TokenId> text, Stream& stream) {
   if (length_ % kKvBlock != 0) return;  // the block that it is in is its own
-  const std::vector<int> found = pool_->find(text);
+  const std::vector<int> found = pool_->find(text, text_length_);
   const auto kept = static_cast<std::size_t>(length_ / kKvBlock);
   if (found.size() > kept) {
     uploaded_->wait();
@@ -78,7 +86,8 @@ void KvCache::share(std::span<const TokenId> text) {
   const auto whole = static_cast<std::size_t>(length_ / kKvBlock);
   if (static_cast<int>(whole) * kKvBlock <= shared_) return;
   shared_ = static_cast<int>(whole) * kKvBlock;
-  pool_->remember(text.first(static_cast<std::size_t>(shared_)), std::span(blocks_).first(whole));
+  pool_->remember(text.first(static_cast<std::size_t>(shared_)), std::span(blocks_).first(whole),
+                  text_length_);
 }
 
 void KvCache::commit(std::span<const NodeId> path, Stream& stream) {

@@ -32,6 +32,11 @@ class KvCache {
   /// Blocks that it holds.
   int blocks() const { return static_cast<int>(blocks_.size()); }
   KvView layer(int index) const;
+  /// Of the text that it holds: rotary frequencies may depend on it.
+  TextLength text_length() const { return text_length_; }
+  /// Is for a text of this length from now on. Of one of another it forgets all; says if there was
+  /// anything.
+  bool turn_to(TextLength length);
 
   /// Makes room for slots [0, slots). Throws KvPoolFull, or Error beyond the capacity.
   void reserve(int slots, Stream& stream);
@@ -56,6 +61,7 @@ class KvCache {
   std::unique_ptr<KvPool> own_;
   KvPool* pool_;
   int capacity_, length_ = 0, shared_ = 0;  // slots
+  TextLength text_length_ = TextLength::kShort;
   Buffer table_, path_;
   std::vector<std::int32_t> blocks_;     // what the table has; its memory never moves
   std::vector<std::int32_t> host_path_;  // lives until uploaded_ is reached

@@ -149,9 +149,9 @@ std::size_t KvPool::release_free() {
   return bytes;
 }
 
-std::vector<int> KvPool::find(std::span<const TokenId> text) {
+std::vector<int> KvPool::find(std::span<const TokenId> text, TextLength length) {
   std::vector<int> found;
-  Node* node = &root_;
+  Node* node = &root_of(length);
   for (; text.size() >= kKvBlock; text = text.subspan(kKvBlock)) {
     const auto child = node->children.find({text.begin(), text.begin() + kKvBlock});
     if (child == node->children.end()) break;
@@ -163,8 +163,8 @@ std::vector<int> KvPool::find(std::span<const TokenId> text) {
   return found;
 }
 
-int KvPool::known_prefix(std::span<const TokenId> text) const {
-  const Node* node = &root_;
+int KvPool::known_prefix(std::span<const TokenId> text, TextLength length) const {
+  const Node* node = &root_of(length);
   std::ptrdiff_t known = 0;
   while (true) {
     const auto rest = text.subspan(static_cast<std::size_t>(known));
@@ -186,8 +186,9 @@ void KvPool::give_back(int block) noexcept {
   if (--holders_[at] == 0 && node_of_[at] == nullptr) free_.push_back(block);
 }
 
-void KvPool::remember(std::span<const TokenId> text, std::span<const int> blocks) {
-  Node* node = &root_;
+void KvPool::remember(std::span<const TokenId> text, std::span<const int> blocks,
+                      TextLength length) {
+  Node* node = &root_of(length);
   for (const int block : blocks) {
     if (text.size() < kKvBlock) return;
     std::vector<TokenId> tokens(text.begin(), text.begin() + kKvBlock);
@@ -215,13 +216,15 @@ void KvPool::remember(std::span<const TokenId> text, std::span<const int> blocks
 
 std::vector<KvPool::Remembered> KvPool::remembered() const {
   std::vector<Remembered> list;
-  std::vector<std::pair<const Node*, int>> open{{&root_, -1}};  // a node and its number
-  while (!open.empty()) {
-    const auto [node, number] = open.back();
-    open.pop_back();
-    for (const auto& [tokens, child] : node->children) {
-      open.emplace_back(child.get(), static_cast<int>(list.size()));
-      list.push_back({number, tokens, child->block});
+  for (const TextLength length : {TextLength::kShort, TextLength::kLong}) {
+    std::vector<std::pair<const Node*, int>> open{{&root_of(length), -1}};  // and its number
+    while (!open.empty()) {
+      const auto [node, number] = open.back();
+      open.pop_back();
+      for (const auto& [tokens, child] : node->children) {
+        open.emplace_back(child.get(), static_cast<int>(list.size()));
+        list.push_back({number, tokens, child->block, length});
+      }
     }
   }
   return list;

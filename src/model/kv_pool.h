@@ -79,21 +79,23 @@ class KvPool {
 
   /// A block for one cache. Throws KvPoolFull, or what `make_room` throws.
   int take();
-  /// The blocks that hold the beginning of this text, as far as it is known; they count as held
-  /// by one cache more.
-  std::vector<int> find(std::span<const TokenId> text);
+  /// The blocks that hold the beginning of this text, as far as it is known of texts of this
+  /// length; they count as held by one cache more.
+  std::vector<int> find(std::span<const TokenId> text, TextLength length = TextLength::kShort);
   /// Counts the tokens of this text with which a remembered one begins, as far as its whole blocks
   /// show: there the two part, within a block perhaps.
-  int known_prefix(std::span<const TokenId> text) const;
+  int known_prefix(std::span<const TokenId> text, TextLength length = TextLength::kShort) const;
   void give_back(int block) noexcept;
   /// `blocks` hold the beginning of `text`, all committed: whole ones can be found from now on.
-  void remember(std::span<const TokenId> text, std::span<const int> blocks);
+  void remember(std::span<const TokenId> text, std::span<const int> blocks,
+                TextLength length = TextLength::kShort);
 
   /// A remembered block: its tokens follow those of its parent, which stands before it in the list.
   struct Remembered {
     int parent = -1;  // its number in the list; -1: the text begins here
     std::vector<TokenId> tokens;
     int block = -1;
+    TextLength length = TextLength::kShort;  // of its text
   };
   std::vector<Remembered> remembered() const;
   /// Keys and values of one block, all layers.
@@ -116,6 +118,10 @@ class KvPool {
     std::size_t begin = 0, bytes = 0;
     int kv_heads = 0, head_dim = 0;
   };
+  Node& root_of(TextLength length) { return length == TextLength::kLong ? long_root_ : root_; }
+  const Node& root_of(TextLength length) const {
+    return length == TextLength::kLong ? long_root_ : root_;
+  }
   Node* oldest() const;  // of the blocks that are only remembered, and that no other hangs below
   void forget(Node* node);
   /// Calls op(address, bytes) with each piece of a block.
@@ -130,7 +136,7 @@ class KvPool {
   Buffer storage_;
   bool sparse_;  // free blocks can give their memory back
   std::function<void(std::size_t)> make_room_;
-  Node root_;
+  Node root_, long_root_;         // of short texts and of long ones, whose keys differ
   std::vector<Node*> node_of_;    // by block; null: not remembered
   std::vector<int> holders_;      // caches, by block
   std::vector<int> free_, bare_;  // with memory and without

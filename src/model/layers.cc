@@ -59,15 +59,21 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
     per_head(to.k, w.vector(TensorRole::kKeyNorm));
   }
   if (config.form.positions != PositionKind::kRotary || !config.layer(layer).rotated) return;
-  const std::byte* const frequencies =
-      constants.data() + rope_offset(config, layer) * sizeof(float);
-  Rope rope{ConstTensorView(frequencies, DType::kF32, {rope_pairs(config, layer)}),
-            config.magnitude(layer),
-            config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
-  ops.rope(compute, to.k, positions_of(chunk), rope);
-  rope.beta = config.query_beta;
-  rope.period = config.query_period;
-  ops.rope(compute, to.q, positions_of(chunk), rope);
+  const auto rotate = [&](int skip, int rows, TextLength length) {
+    const std::byte* const frequencies =
+        constants.data() + rope_offset(config, layer, length) * sizeof(float);
+    Rope rope{ConstTensorView(frequencies, DType::kF32, {rope_pairs(config, layer)}),
+              config.magnitude(layer),
+              config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
+    const ConstTensorView positions = positions_of(chunk).rows(skip, rows);
+    ops.rope(compute, to.k.rows(skip, rows), positions, rope);
+    rope.beta = config.query_beta;
+    rope.period = config.query_period;
+    ops.rope(compute, to.q.rows(skip, rows), positions, rope);
+  };
+  if (config.rope_long_frequency.empty()) return rotate(0, chunk.rows, TextLength::kShort);
+  for (const Segment& s : chunk.segments)
+    rotate(s.first_row - chunk.first_row, s.rows, s.kv->text_length());
 }
 
 /// Adds what attention or MLP gives to the residual stream: the product of `of` with a matrix,

@@ -61,7 +61,7 @@ void Mixture::choose(const UnitWeights& w, const MixtureRows& rows, const Routes
     ops.linear(compute, h, scores);
     ops.route(compute, logits,
               {experts.score, experts.normalised ? Normalised::kYes : Normalised::kNo,
-               experts.scale, w.vector(TensorRole::kChoiceBias)},
+               experts.scale * config_.factors.branch, w.vector(TensorRole::kChoiceBias)},
               {own(to.chosen), own(to.weight)});
     if (weighted)
       ops.activate(compute, Activation::kSigmoid, own(to.shared_weight), own(to.shared_weight));

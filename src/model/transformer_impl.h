@@ -49,9 +49,11 @@ struct Transformer::Impl {
     require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
     require(config.form.positions != PositionKind::kAlibi || !config.sizes_differ(),
             "slopes of heads are for layers of the same heads");
-    require(config.experts.count == 0 || (config.form.norm_inputs && !config.form.norm_results &&
-                                          !config.form.parallel && config.factors.branch == 1),
+    require(config.experts.count == 0 ||
+                (config.form.norm_inputs && !config.form.norm_results && !config.form.parallel),
             "a mixture's results are added as they are");
+    require(config.experts.shared_dim == 0 || config.factors.branch == 1,
+            "an expert that all rows have has no factor");
     require(!config.form.parallel || (!config.form.norm_results && config.factors.branch == 1),
             "rows that attention and MLP both read have no room for results");
     const BufferSizes sizes(config, limits);

@@ -167,7 +167,7 @@ std::string Metrics::text(const Gauges& now) const {
     line(out, "pool_bytes", count(now.pool.bytes - now.pool.weights - now.pool.texts),
          label("of", "nobody"));
     head(out, "pool_units_total", "counter",
-         "Units of weights that gave way to texts, or came back.");
+         "Units of weights, or experts, that gave way to texts or came back.");
     line(out, "pool_units_total", count(now.pool.evicted), label("moved", "out"));
     line(out, "pool_units_total", count(now.pool.returned), label("moved", "in"));
   }

@@ -29,6 +29,9 @@ struct Draft {
   /// Per node: the row of q that its children were drawn from, where that may be another node's;
   /// empty: `row`.
   std::vector<std::int32_t> q_row = {};
+  /// Per node: the draft's best tokens there, best first, of which any may be its children; empty:
+  /// the draft never ran it. Empty: children are the first ones of their ranks.
+  std::vector<std::vector<TokenId>> best = {};
 };
 
 /// The draft of plain decoding: only the root.

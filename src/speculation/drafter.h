@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/calibrated/valued_trees.h"
 #include "planner/tree_shape.h"
 #include "src/base/rng.h"
 #include "src/model/kv_pool.h"
@@ -57,6 +58,12 @@ class Drafter {
                         ConstTensorView read, Stream& stream) = 0;
   /// True if it goes by what the target's head reads.
   virtual bool reads_hidden() const { return false; }
+
+  /// The costs that trees grow by from now on, where the draft's rows value them.
+  virtual void set_prices(const GrowthPrices&) {}
+  /// Returns what its valued trees have shown since it was last asked; texts show it as they end,
+  /// or now and then.
+  virtual Calibrated take_shown() { return {}; }
 
   /// Room that it was made with, for the trees of all texts together.
   virtual TreeRoom room() const = 0;

@@ -30,7 +30,8 @@ enum class SpeculationMethod : std::uint8_t {
   kGsdSequoia,
   kGsdRatio,
   kBild,
-  kMtad
+  kMtad,
+  kCalibrated
 };
 
 /// The trees that a method can use, and the one that it gets where no shape is asked for.
@@ -54,11 +55,14 @@ struct Method {
   std::optional<InexactRule::Kind> inexact = {};
 };
 
-/// kAuto: of kSequoia, kChain and kNone what the planner predicts to be the fastest.
+/// kAuto: of kSequoia, kChain and kNone what the planner predicts to be the fastest. kCalibrated is
+/// taken where it is asked for alone.
 inline constexpr std::array kMethods{
     Method{SpeculationMethod::kAuto, "auto", TreeForm::kBest, Drawing::kSequoia},
     Method{SpeculationMethod::kNone, "none", TreeForm::kNone, Drawing::kSequoia},
     Method{SpeculationMethod::kSequoia, "sequoia", TreeForm::kBest, Drawing::kSequoia},
+    Method{SpeculationMethod::kCalibrated, "calibrated", TreeForm::kBest, Drawing::kSequoia,
+           Growth::Kind::kValued},
     Method{SpeculationMethod::kChain, "chain", TreeForm::kChain, Drawing::kSequoia},
     Method{SpeculationMethod::kAdaptive, "adaptive", TreeForm::kChain, Drawing::kSequoia,
            Growth::Kind::kReach},
@@ -116,7 +120,7 @@ constexpr bool works_without_model(SpeculationMethod id) {
 /// True if it can be verified leniently: by the rejection rule of one token, or of Sequoia's.
 constexpr bool takes_lenience(SpeculationMethod id) {
   return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone &&
-         row_of(id).form != TreeForm::kGraph;
+         row_of(id).form != TreeForm::kGraph && row_of(id).growth != Growth::Kind::kValued;
 }
 /// True if the target drafts with its own resident units: it has no other draft.
 constexpr bool drafts_with_itself(SpeculationMethod id) {

@@ -110,6 +110,9 @@ std::optional<SpeculationFault> fault_of_tree(const Speculation& asked, DraftsGi
     return SpeculationFault{Field::kShape, "a chain has its shape", Field::kTreeSize};
   if (row.form == TreeForm::kChain && asked.tree_levels != 0)
     return SpeculationFault{Field::kTreeLevels, "a chain is as deep as its size", Field::kTreeSize};
+  if (row.growth == Growth::Kind::kValued && shaped)
+    return SpeculationFault{Field::kShape, "the draft's rows make the trees of " + named,
+                            Field::kTreeSize};
   if (row.form == TreeForm::kGraph && (shaped || asked.tree_levels != 0))
     return SpeculationFault{shaped ? Field::kShape : Field::kTreeLevels,
                             "the draft makes the trees of " + named, Field::kTreeSize, "gsd-steps"};

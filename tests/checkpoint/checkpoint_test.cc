@@ -38,6 +38,24 @@ std::string error_of_model(const TinyModel& model) {
   return error_of_open(dir.path());
 }
 
+TEST(Checkpoint, RefusesAScaleOfAMatrixOfNvfp4ByName) {
+  TinyOptions options;
+  options.hidden_dim = 128;  // of whole blocks
+  options.matrices = DType::kNVFP4;
+  TinyModel model = tiny_model(options);
+  const TempDir dir;
+  write_file(dir / "model.gguf", gguf_writer(model).bytes());
+  EXPECT_EQ(error_of_open(dir / "model.gguf"), "");
+  GgufWriter scaled = gguf_writer(model);
+  std::mt19937_64 random(1);
+  scaled.tensor(random_tensor("blk.0.attn_q.scale", DType::kF32, {1}, random, 1, 0));
+  write_file(dir / "model.gguf", scaled.bytes());
+  EXPECT_NE(error_of_open(dir / "model.gguf")
+                .find("tensor 'blk.0.attn_q.scale' multiplies the products of "
+                      "'blk.0.attn_q.weight' (NVFP4), which is not supported"),
+            std::string::npos);
+}
+
 TEST(Checkpoint, TakesTheTypesThatConvertersGiveRowsWhichTheWantedOneDoesNotFit) {
   TinyOptions options;
   options.dim = 96;         // of no K type

@@ -53,19 +53,27 @@ TEST(DenseConfig, Phi3HasItsMatricesInOneAndAPartOfItsHeadsRotated) {
   expect_refused("phi3", {{"attention_bias", true}}, "biases in the attention output");
 }
 
-TEST(DenseConfig, OfLongropeTheShortFrequenciesAreReadAndTheContextEndsWhereTheyDo) {
+TEST(DenseConfig, OfLongropeShortAndLongTextsHaveFrequenciesOfTheirOwn) {
   const ModelConfig model = config_with("phi3_longrope", json::object());
-  EXPECT_TRUE(model.bounded);
-  EXPECT_EQ(model.max_positions, 64);
-  EXPECT_FLOAT_EQ(model.rope_magnitude, std::sqrt(1 + std::log(4.0f) / std::log(64.0f)));
-  ASSERT_EQ(model.notes.size(), 1u);
-  EXPECT_TRUE(mentions(model.notes[0], "more than 64 tokens")) << model.notes[0];
-  json rope = config_of("phi3_longrope")["rope_scaling"];
-  rope["short_factor"] = {1, 2};
-  expect_refused("phi3_longrope", {{"rope_scaling", rope}}, "2 short factors for 6 pairs");
-  rope["short_factor"] = {1, 2, 3, 4, 5, 0};
-  expect_refused("phi3_longrope", {{"rope_scaling", rope}}, "'rope_scaling.short_factor'");
-  expect_refused("mistral_window", {{"rope_scaling", rope}}, "'longrope'");
+  EXPECT_EQ(model.max_positions, 256);
+  EXPECT_EQ(model.rope_original, 52);
+  EXPECT_EQ(model.text_length(52), TextLength::kShort);
+  EXPECT_EQ(model.text_length(53), TextLength::kLong);
+  EXPECT_FLOAT_EQ(model.rope_magnitude, std::sqrt(1 + std::log(256.0f / 52.0f) / std::log(52.0f)));
+  ASSERT_EQ(model.rope_long_frequency.size(), 6u);
+  EXPECT_FLOAT_EQ(model.rope_inverse_frequency[5], std::pow(10000.0f, -5.0f / 6) / 1.5f);
+  EXPECT_FLOAT_EQ(model.rope_long_frequency[5], std::pow(10000.0f, -5.0f / 6) / 8);
+  EXPECT_TRUE(model.notes.empty());
+  for (const std::string which : {"short", "long"}) {
+    json rope = config_of("phi3_longrope")["rope_scaling"];
+    rope[which + "_factor"] = {1, 2};
+    expect_refused("phi3_longrope", {{"rope_scaling", rope}},
+                   ("2 " + which + " factors for 6 pairs").c_str());
+    rope[which + "_factor"] = {1, 2, 3, 4, 5, 0};
+    expect_refused("phi3_longrope", {{"rope_scaling", rope}},
+                   ("'rope_scaling." + which + "_factor'").c_str());
+    expect_refused("mistral_window", {{"rope_scaling", rope}}, "'longrope'");
+  }
 }
 
 TEST(DenseConfig, Gemma2HasBoundsAndWindowsInEverySecondLayer) {

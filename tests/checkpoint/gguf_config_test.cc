@@ -155,7 +155,7 @@ TEST(GgufConfig, RefusesOtherArchitecturesAndPartialRotaryByName) {
     header.metadata.set(std::string("llama.") + key, value);
   };
   const auto error = [&](const std::vector<float>& factors = {}) {
-    return error_of([&] { gguf_config(header, factors); });
+    return error_of([&] { gguf_config(header, {factors, {}, {}}); });
   };
   for (const char* key : {"context_length", "block_count", "embedding_length",
                           "feed_forward_length", "attention.head_count"}) {
@@ -312,7 +312,7 @@ TEST(GgufConfig, DividesFrequenciesByTheFactorsOfRopeFreqs) {
   set("llama.attention.head_count", std::int64_t{4});
   set("llama.attention.layer_norm_rms_epsilon", 1e-5);
   header.tensors.push_back({"token_embd.weight", DType::kF32, {32, 16}, 0, 0, 2048});
-  const ModelConfig plain = gguf_config(header, {}), scaled = gguf_config(header, {1, 8});
+  const ModelConfig plain = gguf_config(header, {}), scaled = gguf_config(header, {{1, 8}, {}, {}});
   EXPECT_EQ(plain.kv_heads, 4);
   EXPECT_TRUE(plain.tied_head);
   EXPECT_TRUE(plain.rope_adjacent_pairs);

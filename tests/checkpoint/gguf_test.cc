@@ -177,8 +177,17 @@ TEST(Gguf, RefusesTensorInfosOfAnyOtherForm) {
   EXPECT_TRUE(mentions(error("a", {16, 2}, 2), "'a'"));
   EXPECT_EQ(error("a", {256}, 12), "");  // Q4_K
   EXPECT_TRUE(mentions(error("a", {288}, 12), "288 columns is not whole blocks of 256 (Q4_K)"));
-  EXPECT_TRUE(mentions(error("a", {256}, 16), "ggml type IQ2_XXS are not supported"));
-  EXPECT_TRUE(mentions(error("a", {256}, 16), "Q4_K, Q5_K, Q6_K"));
+  EXPECT_TRUE(mentions(error("a", {256}, 35), "'a'"));
+  EXPECT_TRUE(mentions(error("a", {256}, 35), "ggml type TQ2_0 are not supported"));
+  EXPECT_TRUE(mentions(error("a", {256}, 35), "Q4_K, Q5_K, Q6_K"));
+  for (const WeightFormat& format : as_data(GgufBlocks())) {  // rows that are not whole blocks
+    const std::int64_t half = format.block_elements / 2;
+    EXPECT_TRUE(
+        mentions(error("odd", {3 * half}, format.gguf_id), "reading the info of tensor 'odd'"));
+    EXPECT_TRUE(mentions(
+        error("odd", {3 * half}, format.gguf_id),
+        " columns is not whole blocks of " + std::to_string(2 * half) + " (" + format.name + ")"));
+  }
   EXPECT_TRUE(mentions(error("a", {4}, 26), "I32"));
   EXPECT_TRUE(mentions(error("a", {4}, 4711), "number 4711"));
 }

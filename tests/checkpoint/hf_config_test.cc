@@ -223,7 +223,7 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            Case{{{"mlp_bias", true}}, "biases in the MLP"},
            Case{{{"hidden_act", "gelu"}}, "the activation 'gelu'"},
            Case{{{"model_type", "mamba"}}, "model type 'mamba'"},
-           Case{{{"model_type", "granitemoe"}}, "model type 'granitemoe'"},
+           Case{{{"model_type", "granitemoeshared"}}, "model type 'granitemoeshared'"},
            Case{{{"model_type", "llama\n"}}, R"(model type 'llama\x0a')"},
            Case{{{"architectures", {"LlamaForSequenceClassification"}}},
                 "\"LlamaForSequenceClassification\""},

@@ -263,5 +263,43 @@ TEST(MixtureConfig, RefusesWhatMetadataSaysOtherwise) {
   EXPECT_TRUE(mentions(error_of_number("qwen3_moe.gguf", "qwen3moe.expert_count", 8), "8 experts"));
 }
 
+TEST(MixtureConfig, GranitesExpertsAreSlicesOfTwoTensors) {
+  const Checkpoint model = Checkpoint::open(test_data() / "model" / "granitemoe");
+  EXPECT_EQ(model.config().experts, (ExpertsConfig{5, 2, 40, true}));
+  EXPECT_FLOAT_EQ(model.config().factors.branch, 0.7f);
+  const auto find = [&](int expert, const char* matrix) {
+    return model.find("model.layers.1.mlp.experts." + std::to_string(expert) + "." + matrix +
+                      "_proj.weight");
+  };
+  const TensorEntry *const gate = find(3, "gate"), *const up = find(3, "up");
+  ASSERT_TRUE(gate && up && find(4, "down"));
+  EXPECT_EQ(gate->shape, (std::vector<std::int64_t>{40, 32}));
+  EXPECT_EQ(up->offset, gate->offset + 40 * 32 * 2);
+  EXPECT_EQ(gate->offset, find(2, "up")->offset + 40 * 32 * 2);
+  EXPECT_EQ(find(4, "down")->offset, find(3, "down")->offset + 32 * 40 * 2);
+  const std::string error = error_of_directory("granitemoe", {{"num_local_experts", 4}});
+  EXPECT_TRUE(mentions(error, "input_linear.weight' has shape [5, 80, 32]")) << error;
+}
+
+TEST(MixtureConfig, ErnieSaysWhichLayersHaveExperts) {
+  const ModelConfig model = hf_config(config_of("ernie4_5_moe"));
+  EXPECT_EQ(model.experts,
+            (ExpertsConfig{
+                .count = 7, .active = 3, .hidden_dim = 24, .choice_bias = true, .shared_dim = 24}));
+  for (int layer = 0; layer < 4; ++layer)
+    EXPECT_EQ(model.layer(layer).experts, layer == 1 || layer == 2) << layer;
+  json changed = config_of("ernie4_5_moe");
+  changed.update({{"moe_layer_end_index", -1}, {"moe_layer_interval", 2}});
+  changed["moe_num_shared_experts"] = 0;
+  const ModelConfig others = hf_config(changed);
+  for (int layer = 0; layer < 4; ++layer)
+    EXPECT_EQ(others.layer(layer).experts, layer % 2 == 1) << layer;
+  EXPECT_EQ(others.experts.shared_dim, 0);
+  EXPECT_TRUE(mentions(error_with("ernie4_5_moe", {{"use_bias", true}}), "'use_bias'"));
+  EXPECT_TRUE(mentions(error_with("ernie4_5_moe", {{"moe_layer_start_index", 4}}), "no layer"));
+  const Checkpoint whole = Checkpoint::open(test_data() / "model" / "ernie4_5_moe");
+  EXPECT_FALSE(whole.find("model.mtp_emb_norm.0.weight"));  // of a layer that is left out
+}
+
 }  // namespace
 }  // namespace canopy::testing

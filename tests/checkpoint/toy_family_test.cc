@@ -49,7 +49,7 @@ TEST_F(ToyFamily, IsRefusedByNameWhereNobodyBringsIt) {
                        "ministral3, qwen2, qwen3, seed_oss, phi3, gemma2, gemma3_text, olmo2, "
                        "olmo3, exaone4, glm4, granite, smollm3, cohere, cohere2, arcee, nemotron, "
                        "starcoder2, mixtral, qwen3_moe, olmoe, qwen2_moe, glm4_moe, dots1, "
-                       "minimax_m2, gpt_oss, opt and bloom"
+                       "minimax_m2, granitemoe, ernie4_5_moe, gpt_oss, opt and bloom"
                        " decoders"));
 }
 

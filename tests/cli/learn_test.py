@@ -64,6 +64,28 @@ class Learn(TempDirCase):
         self.generate("--temp", "0.6")
         self.assertEqual([file.name.split("-")[1] for file in self.learned()], ["sequoia", "topk"])
 
+    def test_trees_that_the_drafts_rows_shape_keep_the_chances_that_they_have_shown(self):
+        def generate(prompt, *flags):
+            text = run_json("generate", *self.models, "-p", prompt, "-n", 24, "--spec", "calibrated", "--tree-size", 6, "--ignore-eos",
+                            *flags, env=self.env)
+            self.assertEqual(text["plan"]["spec"], "calibrated")
+            [file] = self.learned()
+            return text, json.loads(file.read_text())["calibrated"]["greedy"]
+
+        text, once = generate("The river")
+        self.assertEqual(text["tokens"], self.generate("--no-learn")["tokens"])
+        self.assertGreater(once["contexts"], 3)
+        self.assertLessEqual(once["contexts"], 30)
+        self.assertEqual(sum(sweeps for sweeps, _, _ in once["sizes"]), sum(sweeps for sweeps, _, _ in once["sizes"][1:3]))
+        self.assertEqual(generate("The sea", "--no-learn")[1], once)
+        self.assertGreater(generate("The sea")[1]["contexts"], once["contexts"])
+        [file] = self.learned()
+        kept = json.loads(file.read_text())
+        kept["calibrated"]["greedy"]["moment"].pop()
+        file.write_text(json.dumps(kept))
+        done = run("generate", *self.models, "-p", "A", "-n", 4, "--spec", "calibrated", env=self.env)
+        self.assertIn('"moment" of greedy must be a list of 9', done.stderr)
+
     def test_the_same_text_again_shows_nothing_new(self):
         self.generate()
         once = self.texts()

@@ -3,7 +3,8 @@ import anthropic
 from asked import KEY, MODEL, PARAMETERS, URL, USER, Cat, check
 
 client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0)
-asked = {"model": MODEL, "messages": USER, "temperature": 0, "system": [{"type": "text", "text": "Be brief."}]}
+# The client has no argument for the temperature, which the server reads nevertheless.
+asked = {"model": MODEL, "messages": USER, "extra_body": {"temperature": 0}, "system": [{"type": "text", "text": "Be brief."}]}
 whole = client.messages.create(**asked, max_tokens=16)
 assert (whole.stop_reason, whole.usage.output_tokens) == ("max_tokens", 16) and whole.content[0].text, whole
 with client.messages.stream(**asked, max_tokens=16) as stream:
@@ -30,7 +31,7 @@ assert client.messages.create(**{**asked, "messages": turns}, tools=[tool], max_
 # `parse` would take the bounds out of the schema, which the model of the tests needs to come to an end.
 schema = {"type": "json_schema", "schema": Cat.model_json_schema()}
 check(Cat.model_validate_json(client.messages.create(**asked, max_tokens=200, output_config={"format": schema}).content[0].text))
-for wrong, kind in (({"model": "other"}, anthropic.NotFoundError), ({"temperature": 1000}, anthropic.BadRequestError)):
+for wrong, kind in (({"model": "other"}, anthropic.NotFoundError), ({"extra_body": {"temperature": 1000}}, anthropic.BadRequestError)):
     try:
         client.messages.create(**{**asked, **wrong}, max_tokens=4)
     except kind as error:

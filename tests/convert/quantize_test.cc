@@ -75,6 +75,12 @@ TEST_P(Quantize, KeepsEveryValueToHalfAStep) {
   EXPECT_EQ(out.config().query_beta, source_.config().query_beta);
   EXPECT_EQ(out.config().query_period, source_.config().query_period);
   EXPECT_NEAR(out.config().rope_magnitude, source_.config().rope_magnitude, 0x1p-23f);
+  EXPECT_EQ(out.config().rope_original, source_.config().rope_original);
+  const auto& wanted = source_.config().rope_long_frequency;
+  const auto& written = out.config().rope_long_frequency;
+  ASSERT_EQ(written.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(written[i], wanted[i], 4 * 0x1p-24f * wanted[i]) << i;  // four roundings
   WeightRows theirs(source_), ours(out);
   std::size_t seen = 0;
   for (const TensorEntry& tensor : out.tensors()) {
@@ -131,8 +137,7 @@ TEST(QuantizeRefusals, NameWhatGgufHasNoKeyFor) {
   const TempDir dir;
   for (const auto& [name, part] :
        {std::pair{"qwen2_window", "GGUF files of qwen2 have no key for windows"},
-        {"gemma3", "GGUF files of gemma3 have no key for the factor of scores"},
-        {"phi3_longrope", "'longrope' cannot be written"}}) {
+        {"gemma3", "GGUF files of gemma3 have no key for the factor of scores"}}) {
     const Checkpoint model = test::tiny_model(name);
     const std::string error =
         error_of([&] { quantize(model, dir.path() / "q.gguf", DType::kQ8_0, ignore); });
@@ -147,11 +152,13 @@ INSTANTIATE_TEST_SUITE_P(
                     "ministral3", "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
                     "seed_oss.gguf", "mixtral", "mixtral.gguf", "qwen3_moe.gguf", "qwen3_moe_fp8",
                     "olmoe", "olmoe.gguf", "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
-                    "minimax_m2", "minimax_m2.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
-                    "gpt_oss_mxfp4.gguf", "mistral_window", "phi3", "phi3.gguf", "gemma2.gguf",
-                    "gemma3.gguf", "olmo2", "olmo3", "olmo3.gguf", "exaone4", "exaone4_full",
-                    "glm4", "glm4.gguf", "granite", "granite.gguf", "smollm3", "cohere", "cohere2",
-                    "arcee", "nemotron", "starcoder2"),
+                    "minimax_m2", "minimax_m2.gguf", "granitemoe", "granitemoe.gguf",
+                    "ernie4_5_moe", "ernie4_5_moe.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
+                    "gpt_oss_mxfp4.gguf", "mistral_window", "phi3", "phi3.gguf", "phi3_longrope",
+                    "phi3_longrope.gguf", "gemma2.gguf", "gemma3.gguf", "olmo2", "olmo3",
+                    "olmo3.gguf", "exaone4", "exaone4_full", "glm4", "glm4.gguf", "granite",
+                    "granite.gguf", "smollm3", "cohere", "cohere2", "arcee", "nemotron",
+                    "starcoder2"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

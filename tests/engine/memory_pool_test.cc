@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/convert/enlarge/random_checkpoint.h"
+#include "src/machine/process_memory.h"
 #include "tests/engine/session_kit.h"
 #include "tests/tiny_config.h"
 
@@ -28,8 +29,8 @@ class MemoryPoolTest : public TinyEngine {
     return c;
   }
   /// A model of small random weights, each layer with bytes of its own.
-  static Checkpoint write(int layers, const std::filesystem::path& file) {
-    Checkpoint model = lay_out_random_checkpoint({config(layers)}, LayerBytes::kOwn, file);
+  static Checkpoint write(const ModelConfig& shape, const std::filesystem::path& file) {
+    Checkpoint model = lay_out_random_checkpoint({shape}, LayerBytes::kOwn, file);
     if (std::filesystem::exists(file)) return model;
     std::uint64_t end = 0;
     for (const TensorEntry& tensor : model.tensors())
@@ -42,9 +43,19 @@ class MemoryPoolTest : public TinyEngine {
         .write(reinterpret_cast<const char*>(weights.data()), static_cast<std::streamsize>(end));
     return model;
   }
-  static ModelFiles files(bool with_draft) {
-    ModelFiles files{write(32, dir_->path() / "pool"), {}, nullptr};
-    if (with_draft) files.draft = write(2, dir_->path() / "pool-draft");
+  /// A shape as wide, with experts in place of each MLP.
+  static ModelConfig mixture() {
+    ModelConfig c = config(12);
+    c.layer_kinds = {{.experts = true}};
+    c.experts = {.count = 16, .active = 2, .hidden_dim = 96};
+    return c;
+  }
+  static ModelFiles files(bool with_draft, bool experts = false) {
+    ModelFiles files{experts ? write(mixture(), dir_->path() / "pool-experts")
+                             : write(config(32), dir_->path() / "pool"),
+                     {},
+                     nullptr};
+    if (with_draft) files.draft = write(config(2), dir_->path() / "pool-draft");
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
     return files;
@@ -64,19 +75,21 @@ class MemoryPoolTest : public TinyEngine {
     o.plan.memory = memory;
     return o;
   }
-  /// With memory for about a quarter of the target's weights, all KV blocks being in use.
-  static Engine make(SpeculationMethod method,
-                     std::optional<std::uint64_t> resident = std::nullopt) {
+  /// With memory for about a quarter of the target's weights, half of a mixture's, all KV blocks
+  /// being in use.
+  static Engine make(SpeculationMethod method, std::optional<std::uint64_t> resident = std::nullopt,
+                     bool experts = false) {
     const bool drafts = method != SpeculationMethod::kNone;
-    std::uint64_t fixed = 0, whole = 0;
+    std::uint64_t besides = 0, whole = 0;
     {
-      const Engine all(files(drafts), asked(method, std::uint64_t{1} << 32));
+      const Engine all(files(drafts, experts), asked(method, std::uint64_t{1} << 32));
       for (const LedgerEntry& entry : all.plan().ledger)
-        (entry.what.starts_with("target weights") ? whole : fixed) += entry.bytes;
+        (entry.what.starts_with("target weights") ? whole : besides) += entry.bytes;
+      besides -= all.plan().ledger.front().bytes;  // the process as it stood: it grows
     }
-    EngineOptions options = asked(method, fixed + whole / 4);
+    EngineOptions options = asked(method, resident_memory() + besides + whole / (experts ? 2 : 4));
     options.plan.resident = resident;
-    return Engine(files(drafts), options);
+    return Engine(files(drafts, experts), options);
   }
   static std::vector<TokenId> text(unsigned seed, int tokens) {
     std::mt19937 random(seed);
@@ -94,6 +107,51 @@ class MemoryPoolTest : public TinyEngine {
   static void expect_in_budget(const Engine& engine) {
     const PoolReport pool = engine.pool();
     EXPECT_LE(pool.weights + pool.texts, pool.bytes);
+  }
+  /// Random texts come, grow, end and are cancelled.
+  static void run_texts(bool experts) {
+    const auto length = [](unsigned seed) { return 10 + static_cast<int>(seed * 37 % 430); };
+    Engine resident(files(false, experts), asked(SpeculationMethod::kNone, std::uint64_t{1} << 32));
+    ASSERT_TRUE(resident.plan().resident);
+    std::map<unsigned, std::vector<TokenId>> expected;
+    for (unsigned seed = 0; seed < 12; ++seed)
+      expected[seed] = resident.generate(greedy(text(seed, length(seed)), 30)).tokens;
+    for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
+      SCOPED_TRACE(name(method));
+      Engine engine = make(method, std::nullopt, experts);
+      Session session = engine.open_session();
+      std::mt19937 random(7);
+      struct Running {
+        unsigned seed = 0;
+        Ticket ticket = 0;
+        Told given;
+      };
+      std::vector<std::unique_ptr<Running>> texts;
+      std::vector<Ticket> open;
+      for (int sweep = 0; sweep < 120; ++sweep) {
+        if (random() % 2 == 0 && session.running().size() < kTexts) {
+          Running& one = *texts.emplace_back(std::make_unique<Running>());
+          one.seed = static_cast<unsigned>(random() % 12);
+          one.ticket =
+              session.admit(greedy(text(one.seed, length(one.seed)), 30), one.given.events());
+        }
+        if (random() % 12 == 0 && !texts.empty())
+          session.cancel(texts[random() % texts.size()]->ticket);
+        session.step();
+        expect_in_budget(engine);
+      }
+      while (session.step()) expect_in_budget(engine);
+      int whole = 0;
+      for (const auto& one : texts) {
+        EXPECT_EQ(one->given.error, "");
+        if (one->given.ends == 0) continue;  // cancelled
+        EXPECT_EQ(one->given.tokens, expected[one->seed]) << one->seed;
+        ++whole;
+      }
+      EXPECT_GT(whole, 3);
+      EXPECT_GT(engine.pool().evicted, 20u);
+      EXPECT_GT(engine.pool().returned, 20u);
+    }
   }
 };
 
@@ -149,49 +207,27 @@ TEST_F(MemoryPoolTest, AFullHouseOfFullTextsEndsAndWeightsComeBack) {
   }
 }
 
-TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) {
-  const auto length = [](unsigned seed) { return 10 + static_cast<int>(seed * 37 % 430); };
-  Engine resident(files(false), asked(SpeculationMethod::kNone, std::uint64_t{1} << 32));
-  ASSERT_TRUE(resident.plan().resident);
-  std::map<unsigned, std::vector<TokenId>> expected;
-  for (unsigned seed = 0; seed < 12; ++seed)
-    expected[seed] = resident.generate(greedy(text(seed, length(seed)), 30)).tokens;
-  for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
-    SCOPED_TRACE(name(method));
-    Engine engine = make(method);
-    Session session = engine.open_session();
-    std::mt19937 random(7);
-    struct Running {
-      unsigned seed = 0;
-      Ticket ticket = 0;
-      Told told;
-    };
-    std::vector<std::unique_ptr<Running>> texts;
-    std::vector<Ticket> open;
-    for (int sweep = 0; sweep < 120; ++sweep) {
-      if (random() % 2 == 0 && session.running().size() < kTexts) {
-        Running& one = *texts.emplace_back(std::make_unique<Running>());
-        one.seed = static_cast<unsigned>(random() % 12);
-        one.ticket = session.admit(greedy(text(one.seed, length(one.seed)), 30), one.told.events());
-      }
-      if (random() % 12 == 0 && !texts.empty())
-        session.cancel(texts[random() % texts.size()]->ticket);
-      session.step();
-      expect_in_budget(engine);
-    }
-    while (session.step()) expect_in_budget(engine);
-    int whole = 0;
-    for (const auto& one : texts) {
-      EXPECT_EQ(one->told.error, "");
-      if (one->told.ends == 0) continue;  // cancelled
-      EXPECT_EQ(one->told.tokens, expected[one->seed]) << one->seed;
-      ++whole;
-    }
-    EXPECT_GT(whole, 3);
-    EXPECT_GT(engine.pool().evicted, 20u);
-    EXPECT_GT(engine.pool().returned, 20u);
-  }
+TEST_F(MemoryPoolTest, ExpertsFillWhatExpectedTextsLeave) {
+  const Engine engine = make(SpeculationMethod::kNone, std::nullopt, true);
+  const Plan& plan = engine.plan();
+  ASSERT_GT(plan.pool_bytes, 0u);
+  EXPECT_GT(plan.expert_slots, plan.full_expert_slots);
+  EXPECT_GE(plan.most_expert_slots, plan.expert_slots);
+  EXPECT_GT(plan.resident_bytes, plan.full_resident_bytes);
+  EXPECT_LE(plan.total(), plan.memory);
+  EXPECT_EQ(engine.pool().resident, plan.resident_bytes);
+  EXPECT_EQ(plan.resident_bytes, plan.weights.resident_bytes);
+  const WeightPlan full = plan.weights.when_full();
+  EXPECT_EQ(plan.full_resident_bytes, full.resident_bytes);
+  EXPECT_LT(full.experts.stay, plan.weights.experts.stay);
+  expect_in_budget(engine);
+  EXPECT_EQ(
+      make(SpeculationMethod::kNone, plan.full_resident_bytes * 9 / 10, true).plan().pool_bytes,
+      0u);
 }
+
+TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) { run_texts(false); }
+TEST_F(MemoryPoolTest, TextsOfMixturesAreTheSameWhateverComesAndGoes) { run_texts(true); }
 
 }  // namespace
 }  // namespace canopy

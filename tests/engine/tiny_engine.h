@@ -133,6 +133,15 @@ class TinyEngine : public ::testing::Test {
     }());
     return cost;
   }
+  /// A machine on which drafting is dear, so that the bound of an adaptive chain is above 0.
+  static std::shared_ptr<const CostModel> dear_drafts() {
+    HardwareProfile p = testing::made_up_profile();
+    p.link_bytes_per_second = 1e9;
+    p.layers[0].attention = p.layers[0].mlp = testing::line(1e-3, 3e-6);
+    p.head = testing::line(3e-3, 1e-5);
+    p.drafting = {testing::line(5e-3, 1e-6), testing::line(5e-3, 1e-6), Seconds(0)};
+    return std::make_shared<const CostModel>(p);
+  }
   static EngineOptions options(SpeculationMethod method, int tree = 0, int levels = 0,
                                double temperature = 0) {
     EngineOptions o;

@@ -62,6 +62,8 @@ TEST_P(FewExperts, GiveAtOnceWhatEachGivesAlone) {
                                  {kQ8_0, kQ8_0},
                                  {kQ4_K, kQ6_K},
                                  {kMXFP4, kMXFP4},
+                                 {kIQ2_XXS, kIQ3_S},
+                                 {kIQ1_M, kNVFP4},
                                  {kQ5_1, kQ2_K},
                                  {kF32, kF32},
                                  {kBF16, kQ8_0}})

@@ -149,8 +149,7 @@ inline std::vector<std::byte> random_weights(DType dtype, std::size_t n, std::si
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {
     for (std::size_t at = 0; at < bytes.size(); at += Format::kBlockBytes)
-      put_scales<Format>({f16_from_f32(uniform(random) / 16), f16_from_f32(uniform(random))},
-                         &bytes[at]);
+      put_scales<Format>({uniform(random) / 16, uniform(random)}, &bytes[at]);
   });
   return bytes;
 }

@@ -98,6 +98,22 @@ class SamplingOps : public OnEachDevice {
                         to.view(DType::kF32, {dim(rows), dim(n)}));
     return to.read<float>();
   }
+  struct Best {
+    std::vector<std::int32_t> token;
+    std::vector<float> probability, entropy;
+  };
+  Best best_of(const std::vector<float>& logits, std::size_t rows, std::size_t count,
+               float temperature) {
+    const std::size_t n = logits.size() / rows;
+    OnDevice from = send(logits), token = send(std::vector<std::int32_t>(rows * count, -7)),
+             p = send(std::vector<float>(rows * count, -7.0f)),
+             entropy = send(std::vector<float>(rows, -7.0f));
+    ops().top_probabilities(
+        stream(), from.view(DType::kF32, {dim(rows), dim(n)}), temperature,
+        {token.view(DType::kI32, {dim(rows), dim(count)}),
+         p.view(DType::kF32, {dim(rows), dim(count)}), entropy.view(DType::kF32, {dim(rows)})});
+    return {token.read<std::int32_t>(), p.read<float>(), entropy.read<float>()};
+  }
   std::vector<std::int32_t> draw(Replacement replacement, const std::vector<float>& q,
                                  std::size_t rows, std::size_t count, StepRng rng,
                                  std::uint64_t first = 0) {
@@ -212,6 +228,58 @@ TEST_P(SamplingOps, TopTokensEqualAStableSort) {
   });
 }
 
+TEST_P(SamplingOps, TopProbabilitiesAreThoseOfTheWholeRow) {
+  std::mt19937 random(5);
+  on_each_instruction_set([&] {
+    for (const std::size_t n : {1, 5, 16, 17, 1001, 20000})
+      for (const float temperature : {1.0f, 0.6f, 0.05f})
+        for (const std::size_t count : {1, 5, 16}) {
+          if (count > n) continue;
+          SCOPED_TRACE(testing::Message() << count << " of " << n << " at " << temperature);
+          const std::size_t rows = 3;
+          std::vector<float> logits = random_floats(rows * n, random, 12.0f);
+          for (float& logit : logits) logit = std::round(logit * 8) / 8;  // ties
+          if (n > 20) logits[7] = -1e30f;  // a token that is not allowed: 0 times minus infinity
+          const Best got = best_of(logits, rows, count, temperature);
+          for (std::size_t i = 0; i < rows; ++i) {
+            const std::vector<std::size_t> want = ranked(&logits[i * n], n);
+            double margin = 0;
+            const std::vector<double> p =
+                reference(&logits[i * n], n, {.temperature = temperature}, margin);
+            double entropy = 0;
+            for (const double one : p) entropy -= one > 0 ? one * std::log(one) : 0;
+            // As for probabilities; an entropy has the error of a spread's ln p.
+            const double spread = 24 / static_cast<double>(temperature);
+            const double relative = (2 * spread + 6) * 0x1p-24;
+            for (std::size_t c = 0; c < count; ++c) {
+              ASSERT_EQ(got.token[i * count + c], static_cast<std::int32_t>(want[c]));
+              ASSERT_NEAR(got.probability[i * count + c], p[want[c]],
+                          relative * p[want[c]] + 0x1p-126);
+            }
+            ASSERT_NEAR(got.entropy[i], entropy, relative * (1 + spread));
+          }
+        }
+  });
+}
+
+TEST_P(SamplingOps, EntropyIsInNatsAndARowsBestDoNotDependOnOtherRows) {
+  const Best even = best_of(std::vector<float>(8, 2.0f), 1, 4, 1.0f);
+  EXPECT_NEAR(even.entropy[0], std::log(8.0), 1e-6);
+  EXPECT_EQ(even.probability, std::vector<float>(4, 0.125f));
+  EXPECT_EQ(even.token, (std::vector<std::int32_t>{0, 1, 2, 3}));
+  std::mt19937 random(6);
+  const std::size_t rows = 7, n = 3001, count = 16;
+  const std::vector<float> logits = random_floats(rows * n, random, 10.0f);
+  const Best all = best_of(logits, rows, count, 0.8f);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const auto at = logits.begin() + dim(i * n);
+    const Best one = best_of({at, at + dim(n)}, 1, count, 0.8f);
+    EXPECT_EQ(
+        std::memcmp(one.probability.data(), &all.probability[i * count], count * sizeof(float)), 0);
+    EXPECT_EQ(one.entropy[0], all.entropy[i]);
+  }
+}
+
 TEST_P(SamplingOps, ARowThatIsNotAllFiniteHasNoTokenAndNoProbability) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::mt19937 random(4);
@@ -231,6 +299,11 @@ TEST_P(SamplingOps, ARowThatIsNotAllFiniteHasNoTokenAndNoProbability) {
             const auto tokens = to.read<std::int32_t>();
             for (std::size_t i = 0; i < tokens.size(); ++i)
               EXPECT_EQ(tokens[i] == -1, i / count == 1) << tokens[i];
+            const Best best = best_of(logits, rows, count, 1.0f);
+            EXPECT_EQ(best.token, tokens);
+            for (std::size_t i = 0; i < tokens.size(); ++i)
+              EXPECT_EQ(std::isnan(best.probability[i]), i / count == 1);
+            for (std::size_t i = 0; i < rows; ++i) EXPECT_EQ(std::isnan(best.entropy[i]), i == 1);
           }
           for (const Sampling sampling : {Sampling{0.0f, 0, 1.0f}, Sampling{1.0f, 0, 1.0f},
                                           Sampling{0.6f, 2, 1.0f}, Sampling{0.6f, 0, 0.5f}}) {

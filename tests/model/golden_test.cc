@@ -66,7 +66,8 @@ class Model {
       : device_(device_of(device)),
         compute_(device_->make_stream("compute")),
         weights_(load_resident(*device_, lay_out_sweep(checkpoint), {notes_})),
-        kv_(*device_, checkpoint.config(), room(golden), {}),
+        config_(checkpoint.config()),
+        kv_(*device_, config_, room(golden), {}),
         transformer_(*device_, checkpoint.config(), *weights_,
                      {.max_nodes = room(golden),
                       .max_logit_rows = static_cast<int>(golden.rows.size()),
@@ -75,6 +76,19 @@ class Model {
   /// Appends the tokens to the sequence; returns the logits of `rows` of them, a row after another.
   std::vector<float> feed(const std::vector<TokenId>& tokens,
                           const std::vector<std::int32_t>& rows) {
+    text_.insert(text_.end(), tokens.begin(), tokens.end());
+    if (kv_.turn_to(config_.text_length(text_.size()))) {  // all is read again
+      const auto before = static_cast<std::int32_t>(text_.size() - tokens.size());
+      std::vector<std::int32_t> shifted = rows;
+      for (std::int32_t& row : shifted) row += before;
+      return run(text_, shifted);
+    }
+    return run(tokens, rows);
+  }
+
+ private:
+  std::vector<float> run(const std::vector<TokenId>& tokens,
+                         const std::vector<std::int32_t>& rows) {
     std::vector<std::int32_t> position(tokens.size());
     std::iota(position.begin(), position.end(), kv_.length());
     std::vector<NodeId> path(tokens.size());
@@ -87,13 +101,13 @@ class Model {
     compute_->synchronize();
     return out;
   }
-
- private:
   static int room(const Golden& g) { return static_cast<int>(g.prompt.size() + g.greedy.size()); }
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;
   Notes notes_;
   std::unique_ptr<WeightSource> weights_;
+  const ModelConfig& config_;
+  std::vector<TokenId> text_;
   KvCache kv_;
   Transformer transformer_;
 };
@@ -300,6 +314,9 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"ministral3_gguf", "ministral3.gguf"}, TinyCase{"mistral3", "mistral3"},
         TinyCase{"mistral3_tied", "mistral3_tied"}, TinyCase{"seed_oss", "seed_oss"},
         TinyCase{"seed_oss_gguf", "seed_oss.gguf"}, TinyCase{"mixtral", "mixtral"},
+        TinyCase{"granitemoe", "granitemoe"}, TinyCase{"granitemoe_gguf", "granitemoe.gguf"},
+        TinyCase{"ernie4_5_moe", "ernie4_5_moe"},
+        TinyCase{"ernie4_5_moe_gguf", "ernie4_5_moe.gguf"},
         TinyCase{"mixtral_gguf", "mixtral.gguf"}, TinyCase{"qwen3_moe", "qwen3_moe"},
         TinyCase{"qwen3_moe_fp8", "qwen3_moe_fp8"}, TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"},
         TinyCase{"olmoe", "olmoe"}, TinyCase{"minimax_m2", "minimax_m2"},
@@ -309,9 +326,9 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"glm4_moe_gguf", "glm4_moe.gguf"}, TinyCase{"olmoe_gguf", "olmoe.gguf"},
         TinyCase{"mistral_window", "mistral_window"}, TinyCase{"qwen2_window", "qwen2_window"},
         TinyCase{"phi3", "phi3"}, TinyCase{"phi3_longrope", "phi3_longrope"},
-        TinyCase{"gemma2", "gemma2"}, TinyCase{"gemma3", "gemma3"},
-        TinyCase{"gemma3_eyes", "gemma3_eyes"}, TinyCase{"olmo2", "olmo2"},
-        TinyCase{"olmo3", "olmo3"}, TinyCase{"exaone4", "exaone4"},
+        TinyCase{"phi3_longrope_gguf", "phi3_longrope.gguf"}, TinyCase{"gemma2", "gemma2"},
+        TinyCase{"gemma3", "gemma3"}, TinyCase{"gemma3_eyes", "gemma3_eyes"},
+        TinyCase{"olmo2", "olmo2"}, TinyCase{"olmo3", "olmo3"}, TinyCase{"exaone4", "exaone4"},
         TinyCase{"exaone4_full", "exaone4_full"}, TinyCase{"glm4", "glm4"},
         TinyCase{"granite", "granite"}, TinyCase{"smollm3", "smollm3"},
         TinyCase{"cohere", "cohere"}, TinyCase{"cohere2", "cohere2"}, TinyCase{"arcee", "arcee"},
@@ -326,7 +343,7 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"starcoder2_gguf", "starcoder2.gguf"}, TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
         TinyCase{"gpt_oss_mxfp4_gguf", "gpt_oss_mxfp4.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
         TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
-        TinyCase{"qwen3_gguf", "qwen3.gguf"}),
+        TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"}),
     [](const auto& info) {
       std::string name = info.param.checkpoint;
       std::replace(name.begin(), name.end(), '.', '_');

@@ -47,9 +47,16 @@ inline const Mutant kMutants[] = {
            table[i] *= std::pow(1.01f, -static_cast<float>(i) / n);
        };
        enlarge(c.rope_inverse_frequency);
+       enlarge(c.rope_long_frequency);
        for (std::vector<float>& table : c.rope_of_kind) enlarge(table);
      },
      true},
+    {"frequencies of short texts in long ones, which the goldens' prompts of 40 tokens are",
+     [](const ModelConfig& c) { return !c.rope_long_frequency.empty() && c.rope_original < 40; },
+     [](ModelConfig& c) { c.rope_long_frequency.clear(); }},
+    {"frequencies of long texts from one token on too early",
+     [](const ModelConfig& c) { return c.rope_original == 40; },
+     [](ModelConfig& c) { --c.rope_original; }},
     {"rotated pairs of the other kind", is_rotary,
      [](ModelConfig& c) { c.rope_adjacent_pairs = !c.rope_adjacent_pairs; }},
     {"no attention factor", [](const ModelConfig& c) { return c.rope_magnitude != 1.0f; },

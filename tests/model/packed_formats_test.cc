@@ -21,12 +21,22 @@ namespace {
 
 constexpr int kTokens = 24, kLayers = 2;
 
+enum class Weights { kStay, kTravel };
+
 /// The logits of some of the tokens of a fixed text.
-std::vector<float> logits_of(const Checkpoint& checkpoint, std::unique_ptr<Device> device) {
+std::vector<float> logits_of(const Checkpoint& checkpoint, std::unique_ptr<Device> device,
+                             Weights where = Weights::kStay) {
   const std::unique_ptr<Stream> compute = device->make_stream("compute");
   Notes notes;
-  const std::unique_ptr<WeightSource> weights =
-      load_resident(*device, lay_out_sweep(checkpoint), {notes});
+  const SweepLayout layout = lay_out_sweep(checkpoint);
+  std::unique_ptr<WeightSource> weights;
+  if (where == Weights::kStay) {
+    weights = load_resident(*device, layout, {notes});
+  } else {
+    const Residency none = none_resident(layout);
+    weights = std::make_unique<Streamer>(*device, layout, none,
+                                         StreamerOptions{.ring_bytes = least_ring(layout, none)});
+  }
   KvCache kv(*device, checkpoint.config(), kTokens, {});
   Transformer transformer(*device, checkpoint.config(), *weights,
                           {.max_nodes = kTokens, .max_logit_rows = 4, .max_context = kTokens});
@@ -77,6 +87,11 @@ TEST_P(PackedModel, IsKeptInItsFormat) {
 TEST_P(PackedModel, HasTheLogitsOfTheSameModelInF32BitForBitOnTheCpu) {
   EXPECT_EQ(logits_of(packed(), make_device({.kind = "cpu"})),
             logits_of(plain(), make_device({.kind = "cpu"})));
+}
+
+TEST_P(PackedModel, HasTheSameLogitsStreamed) {
+  EXPECT_EQ(logits_of(packed(), make_device({.kind = "cpu"}), Weights::kTravel),
+            logits_of(packed(), make_device({.kind = "cpu"})));
 }
 
 TEST_P(PackedModel, OnEmulatedCudaDiffersByTheRoundingToF16Alone) {

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <list>
 #include <random>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "src/base/error.h"
@@ -29,6 +31,15 @@ class ExpertCacheTest : public ExpertSweeps {
     return std::make_unique<ExpertCache>(*device_, sweep_, least() + stay, options);
   }
 };
+
+/// Bytes of anonymous memory that this process has.
+std::size_t anonymous_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("Anonymous:")) return std::stoull(line.substr(10)) * 1024;
+  ADD_FAILURE() << "the kernel does not say";
+  return 0;
+}
 
 TEST_F(ExpertCacheTest, LendsTheBytesOfTheFileAtEverySize) {
   for (std::size_t stay = 0; stay <= sweep_.experts.size(); stay += 3) {
@@ -186,6 +197,48 @@ TEST_F(ExpertCacheTest, AFileThatIsWrittenToEndsTheRun) {
   close(file);
   EXPECT_NE(error_of([&] { run_sweep(*cache, 1); }).find("model.safetensors"), std::string::npos);
   compute_->synchronize();
+}
+
+TEST_F(ExpertCacheTest, LendsTheBytesOfTheFileWhateverSlotsComeAndGo) {
+  const std::size_t most = least() + sweep_.experts.size();
+  for (const bool faults : {false, true}) {
+    StreamerOptions options;
+    if (faults) options.wrap_engine = with({.shorten = .2, .refuse = .1, .delay_us = 300}, 7);
+    ExpertCache cache(*device_, sweep_, {least() + 3, least() + 1, most}, options);
+    for (int sweep = 0; sweep < 200; ++sweep) {
+      if (sweep % 5 == 4) {  // given up, with reads on their way
+        run_layer(cache, layers_[0], routes(3), 1);
+        cache.abandon_sweep();
+      } else {
+        run_sweep(cache, 1 + sweep % 3);
+      }
+      compute_->synchronize();
+      const std::size_t slots = least() + 1 + random_() % (most - least());
+      cache.resize(slots);
+      ASSERT_EQ(cache.slots(), slots);
+      if (sweep % 20 == 0) expect_right_bytes();
+    }
+    expect_right_bytes();
+    cache.resize(most);
+    for (int sweep = 0; sweep < 20; ++sweep) run_sweep(cache, 9);  // all are there from now on
+    const ExpertTotals before = cache.totals();
+    run_sweep(cache, 9);
+    EXPECT_EQ(cache.totals().misses, before.misses);
+    compute_->synchronize();
+    EXPECT_THROW(cache.resize(least()), Error);
+    EXPECT_THROW(cache.resize(most + 1), Error);
+    expect_right_bytes();
+  }
+}
+
+TEST_F(ExpertCacheTest, SlotsThatGoGiveTheirMemoryBack) {
+  const std::size_t slot = ExpertCache::slot_bytes(sweep_), more = sweep_.experts.size();
+  ExpertCache cache(*device_, sweep_, {least() + more, least(), least() + more}, {});
+  for (int sweep = 0; sweep < 20; ++sweep) run_sweep(cache, 9);
+  expect_right_bytes();
+  const std::size_t before = anonymous_bytes();
+  cache.resize(least());
+  EXPECT_LE(anonymous_bytes() + more * slot * 9 / 10, before);
 }
 
 TEST_F(ExpertCacheTest, RefusesFewerSlotsThanALayerNeedsAndWhatNobodyChose) {

@@ -59,18 +59,28 @@ class Simulation {
     std::vector<std::int32_t> others;
     for (const std::int32_t e : stay_)
       if (last_[e] != time_) others.push_back(e);
-    std::sort(others.begin(), others.end(), [&](std::int32_t a, std::int32_t b) {
-      if (frequency(a) != frequency(b)) return frequency(a) > frequency(b);
-      return last_[a] != last_[b] ? last_[a] > last_[b] : a < b;
-    });
+    sort(others);
     for (const std::int32_t e : others)
       if (stay.size() < quota_) stay.insert(e);
     stay_ = stay;
     return hits;
   }
   void credit(const Row& row) { history_.push_back(row); }
+  void set_quota(std::size_t quota) {
+    std::vector<std::int32_t> stay(stay_.begin(), stay_.end());
+    sort(stay);
+    stay.resize(std::min(stay.size(), quota));
+    stay_ = {stay.begin(), stay.end()};
+    quota_ = quota;
+  }
 
  private:
+  void sort(std::vector<std::int32_t>& experts) {  // the first to leave last
+    std::sort(experts.begin(), experts.end(), [&](std::int32_t a, std::int32_t b) {
+      if (frequency(a) != frequency(b)) return frequency(a) > frequency(b);
+      return last_[a] != last_[b] ? last_[a] > last_[b] : a < b;
+    });
+  }
   double frequency(std::int32_t expert) const {
     double sum = 0;
     for (const Row& row : history_) {
@@ -109,6 +119,22 @@ TEST(ExpertPolicy, HitsWhatASimulationOfTheWholeHistoryHits) {
   }
 }
 
+TEST(ExpertPolicy, HitsWhatASimulationHitsWhileItsQuotaChanges) {
+  std::mt19937 random(9);
+  ExpertPolicy policy(kExperts, {6});
+  Simulation simulation(6);
+  for (int sweep = 0; sweep < 300; ++sweep) {
+    const std::vector<Row> rows{choose(random, sweep / 40), choose(random, sweep / 40)};
+    ASSERT_EQ(policy.ask(0, demands_of(rows)).hits.size(), simulation.hits_of(rows)) << sweep;
+    policy.credit(0, rows[0]);
+    simulation.credit(rows[0]);
+    if (sweep % 3 != 0) continue;
+    const int quota = static_cast<int>(random() % (kExperts + 1));
+    policy.set_quota(0, quota);
+    simulation.set_quota(static_cast<std::size_t>(quota));
+  }
+}
+
 TEST(ExpertPolicy, KeepsNoMoreThanAQuotaAndSaysWhoLeaves) {
   std::mt19937 random(5);
   ExpertPolicy policy(kExperts, {7});
@@ -126,6 +152,20 @@ TEST(ExpertPolicy, KeepsNoMoreThanAQuotaAndSaysWhoLeaves) {
     for (std::int32_t e = 0; e < kExperts; ++e) EXPECT_EQ(policy.stays(0, e), stay.count(e) > 0);
     for (const Row& row : rows) policy.credit(0, row);
   }
+}
+
+TEST(ExpertPolicy, ASmallerQuotaKeepsWhatIsChosenMostAndALargerOneWhatComes) {
+  ExpertPolicy policy(kExperts, {0, 4});
+  for (const Row& row : {Row{1}, Row{5}, Row{5}, Row{9}, Row{9}, Row{9}, Row{2}, Row{2}}) {
+    policy.ask(1, demands_of({row}));
+    policy.credit(1, row);
+  }
+  EXPECT_EQ(policy.set_quota(1, 2), (std::vector<std::int32_t>{1, 5}));
+  EXPECT_EQ(policy.set_quota(1, 3), std::vector<std::int32_t>{});
+  for (const std::int32_t e : {1, 2, 5, 9}) EXPECT_EQ(policy.stays(1, e), e == 2 || e == 9) << e;
+  policy.ask(1, demands_of({{7}}));
+  for (const std::int32_t e : {2, 7, 9}) EXPECT_TRUE(policy.stays(1, e)) << e;
+  EXPECT_EQ(policy.set_quota(1, 0).size(), 3u);
 }
 
 TEST(ExpertPolicy, WhatIsChosenOftenOutlivesWhatWasChosenLast) {

@@ -30,7 +30,7 @@ constexpr int kTokens = 48;  // of the longest text
 constexpr int kContext = 256;
 constexpr std::array kMethods{"auto",        "none",   "chain", "adaptive", "sequoia",
                               "specinfer",   "spectr", "naive", "topk",     "gsd",
-                              "gsd-sequoia", "tsd",    "ssd",   "self-ssd"};
+                              "gsd-sequoia", "tsd",    "ssd",   "self-ssd", "calibrated"};
 constexpr std::string_view kNoneTravel =  // is in a refusal of self-ssd
     "with this budget none travel: give less memory, or a draft model";
 constexpr std::array kPrompts{

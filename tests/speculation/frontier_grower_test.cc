@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -18,6 +19,7 @@ class Script final : public Grower {
 
   std::vector<DraftedNode> take(std::span<const DraftedRow> rows) override {
     for (const DraftedRow& row : rows) {
+      if (row.best != nullptr) best.push_back(*row.best);
       drawn.emplace_back(row.drawn.begin(), row.drawn.end());
       judged.emplace_back(row.judged.begin(), row.judged.end());
     }
@@ -26,6 +28,7 @@ class Script final : public Grower {
   GrownTree finish() override { return {TokenTree(0), {0}}; }
 
   std::vector<std::vector<float>> drawn, judged;
+  std::vector<BestTokens> best;
 
  private:
   std::vector<std::vector<DraftedNode>> levels_;
@@ -118,6 +121,48 @@ TEST_F(FrontierGrowerTest, JudgesConfidenceByThePlainSoftmaxWhateverIsDrawn) {
   }
 }
 
+TEST_F(FrontierGrowerTest, GivesValuedTreesTheBestOfEachNodesRowAsOfItsPathAlone) {
+  const std::vector<std::vector<DraftedNode>> script{
+      {{1, 0}, {2, 0}, {3, 0}}, {{4, 1}, {5, 3}}, {{7, 5}}};
+  for (const float temperature : {0.0f, 0.7f}) {
+    const Sampling sampling{.temperature = temperature, .top_p = 0.9f};
+    const Sampling whole{.temperature = temperature > 0 ? temperature : 1};  // nothing is cut off
+    FrontierGrower frontier(*device, room(Growth::Kind::kValued));
+    const Tokens texts[] = {{3, 1, 4}, {1}};
+    std::vector<KvCache> caches;
+    for (int r = 0; r < 2; ++r) caches.push_back(cache());
+    Script first(script), second({script[0]});
+    const FrontierGrower::Request requests[] = {{{texts[0], &caches[0], sampling, {}}, &first},
+                                                {{texts[1], &caches[1], sampling, {}}, &second}};
+    const std::vector<Draft> drafts = frontier.grow(model, requests, *stream, {});
+    for (std::size_t r = 0; r < 2; ++r) {
+      const Script& grower = r == 0 ? first : second;
+      const std::vector<std::vector<DraftedNode>> one_level{script[0]};
+      const std::vector<Tokens> run = texts_of(texts[r], r == 0 ? script : one_level);
+      ASSERT_EQ(grower.best.size(), run.size());
+      EXPECT_EQ(drafts[r].drawing, Drawing::kTopK);
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        const std::vector<float> p = row_after(run[i], whole);
+        const BestTokens& best = grower.best[i];
+        ASSERT_EQ(best.row.count, kChanceRanks);
+        std::vector<TokenId> order(p.size());
+        std::iota(order.begin(), order.end(), 0);
+        const auto of = [&](TokenId token) { return p[static_cast<std::size_t>(token)]; };
+        std::stable_sort(order.begin(), order.end(),
+                         [&](TokenId a, TokenId b) { return of(a) > of(b); });
+        order.resize(kChanceRanks);
+        EXPECT_EQ(best.tokens, order);
+        double entropy = 0;
+        for (const float one : p)
+          entropy -= static_cast<double>(one) * std::log(static_cast<double>(one));
+        EXPECT_NEAR(best.row.entropy, entropy, 1e-5);
+        for (std::size_t k = 0; k < order.size(); ++k)
+          EXPECT_NEAR(best.row.probability[k], of(order[k]), 1e-6f * of(order[k]));
+      }
+    }
+  }
+}
+
 TEST_F(FrontierGrowerTest, KeepsTheRowsThatAVerifierAsksFor) {
   const Sampling sampling{.temperature = 0.8f};
   FrontierGrower frontier(*device, room(Growth::Kind::kReach, Drawing::kSequoia));
@@ -166,6 +211,9 @@ TEST_F(FrontierGrowerTest, TakesTheMemoryThatIsPlanned) {
       const std::size_t judged = kind == Growth::Kind::kConfidence ? kTexts * 8 * row : 0;
       EXPECT_EQ(FrontierGrower::device_bytes(c), q + judged);
     }
+  // Of a valued tree's row: 16 tokens, their probabilities, its entropy.
+  EXPECT_EQ(FrontierGrower::device_bytes(room(Growth::Kind::kValued)),
+            kTexts * 8 * (2 * kChanceRanks + 1) * sizeof(float));
 }
 
 }  // namespace

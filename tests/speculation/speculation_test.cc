@@ -87,6 +87,8 @@ TEST(Speculation, ATreeIsAskedForByItsShapeOrItsSizeAsTheMethodHasIt) {
   EXPECT_EQ(at_fault(shaped(Of::kAuto), kNothing), Field::kShape);
   EXPECT_EQ(at_fault(shaped(Of::kChain), kModel), Field::kShape);
   EXPECT_EQ(at_fault(shaped(Of::kGsd), kModel), Field::kShape);
+  EXPECT_EQ(at_fault(shaped(Of::kCalibrated), kModel), Field::kShape);
+  EXPECT_EQ(at_fault(sized(Of::kCalibrated, 9, 3), kModel), std::nullopt);
   EXPECT_EQ(at_fault(sized(Of::kSequoia, 9, 3), kModel), std::nullopt);
   EXPECT_EQ(at_fault(sized(Of::kChain, 9, 0), kModel), std::nullopt);
   EXPECT_EQ(at_fault(sized(Of::kChain, 0, 9), kModel), Field::kTreeLevels);

@@ -47,36 +47,24 @@ CANOPY_HOST_DEVICE inline int long_nibble(const std::byte* codes, int i) {
   return bits(codes[i / 64 * 32 + i % 32], i / 32 % 2 * 4, 4);
 }
 
-/// True if the scale of a block is one byte, a power of two, and not an f16.
-template <class Format>
-inline constexpr bool kHasPowerScale = requires {
-  requires(Format::kPowerScale);
-};
-/// True if the format itself says what the scale of a block is.
+/// True if the scale of a block is not simply the f16 at kScaleAt.
 template <class Format>
 inline constexpr bool kHasOwnScale = requires(const std::byte* block) {
   Format::scale(block);
 };
-/// Scale of a block. A byte e stands for 2^(e - 128), as ggml reads it, 255 too.
+/// Scale of a block.
 template <class Format>
 CANOPY_HOST_DEVICE inline float scale_of(const std::byte* block) {
-  if constexpr (kHasOwnScale<Format>) {
+  if constexpr (kHasOwnScale<Format>)
     return Format::scale(block);
-  } else if constexpr (kHasPowerScale<Format>) {
-    const auto e = static_cast<std::uint32_t>(block[Format::kScaleAt]);
-    const std::uint32_t word = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-    float scale;
-    memcpy(&scale, &word, sizeof scale);
-    return scale;
-  } else {
+  else
     return load_f16(block + Format::kScaleAt);
-  }
 }
 
 /// Element i of a block of groups: scale x code, plus the minimum where the format has one. All
-/// parts but the scale d and the minimum m are small whole numbers and their products with an f16
-/// or a power of two are exact in f32, so that fused or not, the sum is rounded once and has the
-/// same bits.
+/// parts but the scale d and the minimum m are whole numbers of few bits and their products with an
+/// f16 or a power of two are exact in f32, so that fused or not, the sum is rounded once and has
+/// the same bits.
 template <class Format>
 CANOPY_HOST_DEVICE inline float element_of_group(const std::byte* block, int i) {
   const int group = i / Format::kGroupElements;
@@ -356,13 +344,45 @@ struct MXFP4 : OneGroup {
   static constexpr DType kDType = DType::kMXFP4;
   static constexpr const char* kName = "MXFP4";
   static constexpr std::uint32_t kGgufId = 39, kGgufFileType = 38;
-  static constexpr bool kPowerScale = true;
   static constexpr int kBlockBytes = 17, kScaleAt = 0, kMinimumAt = -1, kCodesAt = 1;
+  /// Gives 2^(e - 128), as ggml reads it, for 255 too.
+  CANOPY_HOST_DEVICE static float scale(const std::byte* block) {
+    const auto e = static_cast<std::uint32_t>(block[kScaleAt]);
+    const std::uint32_t word = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    float scale;
+    memcpy(&scale, &word, sizeof scale);
+    return scale;
+  }
   CANOPY_HOST_DEVICE static int code(const std::byte* block, int i) {
     return doubled_e2m1(nibble(block + kCodesAt, i));
   }
   CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
     return element_of_group<MXFP4>(block, i);
+  }
+};
+
+/// {e4m3 s[4]; u4 q[64]}: s / 2 times twice E2M1(q), groups of 16 whose codes have 8 bytes: byte i
+/// holds q[i] in its low and q[8 + i] in its high half. The first bit of s is none of its value,
+/// and 127 stands for 0. Here s is a whole number of 2^-9.
+struct NVFP4 : Groups<16> {
+  static constexpr DType kDType = DType::kNVFP4;
+  static constexpr const char* kName = "NVFP4";
+  static constexpr std::uint32_t kGgufId = 40, kGgufFileType = 39;
+  static constexpr int kBlockElements = 64, kBlockBytes = 36, kMinimumAt = -1, kCodesAt = 4;
+  CANOPY_HOST_DEVICE static float scale(const std::byte*) { return 0x1p-10f; }
+  CANOPY_HOST_DEVICE static int group_scale(const std::byte* block, int group) {
+    return whole_scale(bits(block[group], 0, 8));
+  }
+  CANOPY_HOST_DEVICE static int whole_scale(int byte) {
+    if (byte == 127) return 0;
+    const int exponent = byte >> 3 & 15, fraction = byte & 7;
+    return exponent == 0 ? fraction : (8 + fraction) << (exponent - 1);
+  }
+  CANOPY_HOST_DEVICE static int code(const std::byte* block, int i) {
+    return doubled_e2m1(bits(block[kCodesAt + i / 16 * 8 + i % 8], i / 8 % 2 * 4, 4));
+  }
+  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
+    return element_of_group<NVFP4>(block, i);
   }
 };
 

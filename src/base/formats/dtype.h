@@ -4,7 +4,7 @@
 
 namespace canopy {
 
-/// kQ*, kIQ*, kMXFP4: GGUF blocks of weights along the last axis
+/// kQ*, kIQ*, kMXFP4, kNVFP4: GGUF blocks of weights along the last axis
 /// (src/base/formats/weight_format.h). kI4_*, kI8_*: such blocks of whole numbers with zero points
 /// (src/base/formats/integer_formats.h). kPacked*: rows of different lengths
 /// (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie apart
@@ -30,6 +30,14 @@ enum class DType : std::uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kIQ1_S,
+  kIQ1_M,
+  kNVFP4,
   kI4_32,
   kI4_64,
   kI4_128,

@@ -1,8 +1,8 @@
 #pragma once
 // The formats of weights, each said once: of what blocks its rows are made, how a block becomes
 // f32, and what files call it. A new one is an enumerator of DType, a struct here, in
-// block_formats.h or in integer_formats.h and its name in one of the lists; readers, sizes and
-// every product know it then, by plain loops. Vectors for the CPU are a specialisation in
+// block_formats.h, grid_formats.h or integer_formats.h, and its name in one of the lists; readers,
+// sizes and every product know it then, by plain loops. Vectors for the CPU are a specialisation in
 // kernels/cpu/weights-inl.h; writing it is an overload in src/convert/quantize/block_quant.cc.
 #include <array>
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/formats/block_formats.h"
 #include "src/base/formats/dtype.h"
+#include "src/base/formats/grid_formats.h"
 #include "src/base/formats/integer_formats.h"
 
 namespace canopy {
@@ -24,10 +25,10 @@ namespace format {
 // ggml's number of the type, or kNotInGguf; kGgufFileType, what general.file_type calls a file of
 // mostly it; kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose
 // elements stand alone have Element, their bits, and encode(), to nearest even. Those in blocks
-// (block_formats.h, integer_formats.h) have groups of kGroupElements, whose elements are d s q, or
-// d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1 without; a power of two in one
-// byte in place of d with kPowerScale; what scale(block) gives where there is one), the whole
-// numbers group_scale(block, group), group_minimum(block, group) and code(block, i).
+// (block_formats.h, grid_formats.h, integer_formats.h) have groups of kGroupElements, whose
+// elements are d s q, or d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1 without),
+// or scale(block) where d is no such f16; the whole numbers group_scale(block, group),
+// group_minimum(block, group) and code(block, i).
 
 struct F32 {
   static constexpr DType kDType = DType::kF32;
@@ -80,7 +81,8 @@ using PlainFormats = format::List<format::F32, format::F16, format::BF16>;
 using GgufBlocks =
     format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q5_1, format::Q8_0, format::Q2_K,
                  format::Q3_K, format::Q4_K, format::Q5_K, format::Q6_K, format::IQ4_NL,
-                 format::IQ4_XS, format::MXFP4>;
+                 format::IQ4_XS, format::MXFP4, format::IQ2_XXS, format::IQ2_XS, format::IQ2_S,
+                 format::IQ3_XXS, format::IQ3_S, format::IQ1_S, format::IQ1_M, format::NVFP4>;
 /// Blocks that `canopy pack` writes.
 using IntegerFormats =
     format::List<format::I4_32, format::I4_64, format::I4_128, format::I8_32, format::I8_128>;

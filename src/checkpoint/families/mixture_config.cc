@@ -206,6 +206,42 @@ ModelConfig read_gpt_oss_config(const json& json_config, const Family& family) {
   return model;
 }
 
+ModelConfig read_granitemoe_config(const json& json_config, const Family& family) {
+  ModelConfig model = read_granite_config(json_config, family);
+  model.experts = read_experts(Fields(json_config), family, "intermediate_size");
+  return model;
+}
+
+ModelConfig read_ernie4_5_moe_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  if (config.flag("use_bias", false))
+    refuse_config("biases in the attention or the MLP (key 'use_bias')");
+  json usual = json_config;
+  usual["num_experts"] = config.integer("moe_num_experts", kMostExperts);
+  usual["num_experts_per_tok"] = config.integer("moe_k", kMostExperts);
+  if (!config.given("tie_word_embeddings")) usual["tie_word_embeddings"] = true;
+  ModelConfig model = read_decoder_config(usual, family);
+  model.experts = read_experts(Fields(usual), family, "moe_intermediate_size");
+  const char* const shared_key = "moe_num_shared_experts";
+  usual[shared_key] = config.integer(shared_key, kMostExperts, 2, 0);
+  if (usual[shared_key] != 0)
+    model.experts.shared_dim = read_shared_dim(Fields(usual), shared_key, model.experts.hidden_dim);
+  const int first = config.integer("moe_layer_start_index", 1 << 14, 1, 0);
+  const int last = config.integer("moe_layer_end_index", 1 << 14, -1, -1);  // -1: that of all
+  const int every = config.integer("moe_layer_interval", 1 << 14, 1);
+  std::vector<std::uint8_t> dense(static_cast<std::size_t>(model.layers), 0);
+  for (int layer = 0; layer < model.layers; ++layer)
+    dense[static_cast<std::size_t>(layer)] =
+        (layer + 1) % every != 0 || layer < first || (last >= 0 && layer > last);
+  put_dense_layers(std::move(dense),
+                   "keys 'moe_layer_start_index', 'moe_layer_end_index' and 'moe_layer_interval' "
+                   "leave",
+                   model);
+  model.draft_layers = config.integer("num_nextn_predict_layers", 1 << 14, 0, 0);
+  return model;
+}
+
 ModelConfig read_olmoe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_llama_config(json_config, family);

@@ -26,6 +26,18 @@ constexpr auto kMixtralNames = [] {
        {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
 }();
 
+constexpr std::array kGraniteMoeNames{
+    StoredName{TensorRole::kRouter, "model.layers.#.block_sparse_moe.router.layer.weight"}};
+/// Gate and up of all experts, and down of all.
+constexpr std::array kStackedExperts{
+    FusedRows{"model.layers.#.block_sparse_moe.input_linear.weight",
+              "",
+              {TensorRole::kExpertGate, TensorRole::kExpertUp}},
+    FusedRows{
+        "model.layers.#.block_sparse_moe.output_linear.weight", "", {TensorRole::kExpertDown}}};
+constexpr std::array kErnieNames{
+    StoredName{TensorRole::kChoiceBias, "model.layers.#.mlp.moe_statics.e_score_correction_bias"}};
+
 constexpr std::array kBiasedQkvExperts{LayerConfig{.qkv_bias = true, .experts = true}};
 constexpr auto kMinimaxNames = [] {
   using enum TensorRole;

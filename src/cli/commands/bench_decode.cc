@@ -44,7 +44,7 @@ struct Options {
   std::optional<std::vector<int>> tree_sizes;
   std::optional<std::string> prompts, csv;
   int examples = 8, prompt_tokens = 128, new_tokens = 128, sequences = 1;
-  bool json = false, perplexity = false;
+  bool json = false, perplexity = false, reproducible = false;
   DecodeOptions decode;
 
   Flags flags() {
@@ -54,10 +54,10 @@ struct Options {
     Flags what("What to measure");
     what.add_options()  //
         ("methods", into(methods, "LIST"),
-         "of none, chain, adaptive, hierarchy (with -mdd), sequoia, specinfer, spectr, naive, "
-         "topk, gsd, gsd-sequoia, tsd, ssd, gsd-ratio, bild, mtad, with commas between; the last "
-         "three are not exact, and marked so. self-ssd is not among all: it needs a --memory that "
-         "lets a part of the model travel")  //
+         "of none, chain, adaptive, hierarchy (with -mdd), sequoia, calibrated, specinfer, spectr, "
+         "naive, topk, gsd, gsd-sequoia, tsd, ssd, gsd-ratio, bild, mtad, with commas between; the "
+         "last three are not exact, and marked so. self-ssd is not among all: it needs a --memory "
+         "that lets a part of the model travel")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
@@ -76,6 +76,8 @@ struct Options {
          "also of each method's texts, under the model's own distribution, nothing warped; and at "
          "temperature 0 the share of tokens that are plain decoding's, where none is among the "
          "methods")  //
+        ("reproducible", given(reproducible),
+         "as of requests with a seed: the model's own sample decides, whatever a method draws")  //
         ("num-sequences", into(sequences, "B", at_least("--num-sequences", 1)),
          "prompts that share sweeps: more tokens in the same time, but no longer the time of one");
     Flags output("Output");
@@ -279,7 +281,8 @@ class DecodeBench {
         stop_(interrupt.token()),
         progress_(flags_.model.progress),
         new_tokens_(asked.new_tokens),
-        perplexity_(asked.perplexity) {
+        perplexity_(asked.perplexity),
+        reproducible_(asked.reproducible) {
     options_.plan.max_prompt = asked.prompt_tokens;
     options_.plan.max_sequences = asked.sequences;
     if (options_.plan.context == 0) options_.plan.context = options_.plan.max_prompt + new_tokens_;
@@ -423,6 +426,7 @@ class DecodeBench {
       r.sequence = static_cast<std::uint32_t>(i);
       r.max_new_tokens = new_tokens_;
       r.ignore_end = true;
+      r.reproducible = reproducible_;
       if (perplexity_) r.logprobs = 1;
     }
     return requests;
@@ -434,7 +438,7 @@ class DecodeBench {
   ProgressLine progress_;
   EnergyMeter energy_;
   const int new_tokens_;
-  const bool perplexity_;
+  const bool perplexity_, reproducible_;
   std::vector<std::vector<TokenId>> plain_;  // texts, once they are known
   json of_;
   std::vector<PromptCut> prompts_;

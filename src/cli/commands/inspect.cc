@@ -120,6 +120,7 @@ Rotary rotary(const Checkpoint& model) {
     const auto* type = metadata.find<std::string>(key);
     if (type && *type != "default" && *type != "none") rotary.scaling = *type;
   }
+  if (!c.rope_long_frequency.empty()) rotary.scaling = "longrope";
   return rotary;
 }
 

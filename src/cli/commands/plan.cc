@@ -46,6 +46,7 @@ struct Remedy {
 
 std::string kind(const Candidate& c) {
   if (c.shape.size() == 1) return "plain";
+  if (c.valued) return "calibrated";
   return c.shape.levels() == c.shape.size() ? "chain" : "tree";
 }
 
@@ -69,7 +70,7 @@ json candidate_json(const Candidate& c) {
 
 const Table& candidates_table() {
   static const Table table({{.head = "", .width = 1, .before = ""},
-                            {.head = "kind", .width = 5, .align = Align::kLeft},
+                            {.head = "kind", .width = 10, .align = Align::kLeft},
                             {.head = "nodes", .width = 5},
                             {.head = "depth", .width = 5},
                             {.head = "seqs", .width = 4},
@@ -101,7 +102,7 @@ void print_candidates(const Choice& choice) {
   for (const Candidate& c : choice.table) {
     // Beyond the best, trees only grow worse; the JSON has them all.
     if (c.shape.size() > best.shape.size() && c.per_token() > 2 * best.per_token()) continue;
-    const bool chosen = !marked && c.shape.size() == best.shape.size() &&
+    const bool chosen = !marked && c.valued == best.valued && c.shape.size() == best.shape.size() &&
                         c.shape.levels() == best.shape.levels() && c.sequences == best.sequences;
     std::cout << text_row(c, chosen ? "*" : "");
     marked = marked || chosen;
@@ -140,7 +141,8 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
               << format_size(plan.full_resident_bytes) << " with the longest texts\n";
   if (plan.max_sequences > best.sequences || plan.pool_bytes > 0)
     std::cout << "for " << full.sequences << (full.sequences == 1 ? " text" : " texts at a time")
-              << (plan.pool_bytes > 0 ? " of full length: " : ": ") << in_words(full.shape) << ", "
+              << (plan.pool_bytes > 0 ? " of full length: " : ": ")
+              << (full.valued ? "calibrated " : "") << in_words(full.shape) << ", "
               << fixed(full.per_token().count(), 3) << " s per token\n";
   for (const std::string& note : plan.notes) std::cout << "note: " << note << "\n";
   for (const Remedy& remedy : remedies) {

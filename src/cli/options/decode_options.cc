@@ -117,6 +117,7 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
                                          speculation.learning(), on_note)) {
     options.plan.acceptance = std::move(kept->acceptance);
     found.acceptance_from = std::move(kept->from);
+    options.plan.calibrated = kept->calibrated;
   } else {
     found.acceptance_from =
         "assumed to be a self-draft's; canopy calibrate acceptance would measure it";

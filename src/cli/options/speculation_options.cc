@@ -92,7 +92,9 @@ Flags SpeculationOptions::flags() {
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
        "adaptive, hierarchy, specinfer, spectr, naive or topk: how children are drawn and "
-       "verified; gsd, gsd-sequoia, tsd or ssd: the draft's own probabilities make the tree; "
+       "verified; calibrated: at temperature 0 and of requests with a seed, trees of the draft's "
+       "best tokens by a learned chance of acceptance, of --tree-size nodes, else as sequoia; gsd, "
+       "gsd-sequoia, tsd or ssd: the draft's own probabilities make the tree; "
        "self-ssd: without -md, the model drafts by those of its layers that rest in memory, nearly "
        "all of which must; all these are exact. NOT the model's own text: gsd-ratio (at a "
        "temperature above 0), bild, mtad")  //

@@ -18,7 +18,8 @@ std::string in_words(const Plan& plan) {
   words += "; " + std::string(name(plan.method));
   if (!plan.prediction) return words;
   const auto predicted = [](const Candidate& one) {
-    return in_words(one.shape) + ", " + fixed(one.per_token().count(), 3) + " s per token";
+    return (one.valued ? "calibrated " : "") + in_words(one.shape) + ", " +
+           fixed(one.per_token().count(), 3) + " s per token";
   };
   words += ", predicted for one: " + predicted(plan.prediction->best);
   if (places > 1)

@@ -154,6 +154,10 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
                   "here they are " +
                   std::to_string(s.original_positions) + " and " + std::to_string(s.query_period));
   }
+  if (s.type == RopeScaling::Type::kLongrope) {  // its factors are tensors
+    number("rope.scaling.original_context_length", s.original_positions);
+    real("rope.scaling.attn_factor", static_cast<double>(c.rope_magnitude));
+  }
   if (!yarn && s.type != RopeScaling::Type::kLinear) return metadata;
   metadata.emplace_back(architecture + ".rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
   real("rope.scaling.factor", s.factor);

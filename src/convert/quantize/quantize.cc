@@ -1,6 +1,7 @@
 #include "src/convert/quantize/quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <exception>
@@ -23,7 +24,17 @@ namespace canopy {
 
 namespace {
 
-constexpr const char* kRopeFactors = "rope_freqs.weight";
+/// Factors of rotary frequencies, as files have them.
+struct NamedFactors {
+  const char* name;
+  std::vector<float> values;  // none: no such tensor
+};
+std::array<NamedFactors, 3> rope_factors(const Checkpoint& model) {
+  const SourceRope rope = source_rope(model);
+  return {{{"rope_freqs.weight", rope.frequency_factors},
+           {"rope_factors_long.weight", rope.scaling.long_factors},
+           {"rope_factors_short.weight", rope.scaling.short_factors}}};
+}
 
 /// A tensor of the output and where its values come from: of one tensor, or of all experts of a
 /// layer, or of matrices that the output has in one, one after another.
@@ -75,7 +86,8 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
     const TensorEntry* const source = model.find(tensor.name());
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
     std::string name = gguf_name(family, tensor);
-    if (const FusedRows* const fused = fused_of(family, tensor.spec->role)) {
+    if (const FusedRows* const fused = fused_of(family, tensor.spec->role);
+        fused && !fused->gguf.empty()) {
       name = with_numbers(fused->gguf, {std::to_string(tensor.layer), ""});
       if (tensor.spec->role != fused->parts.front()) {
         Plan& whole = plans[stacked.at(name)];
@@ -220,11 +232,11 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
   const std::vector<Plan> plans = plan_tensors(model, type);
   GgufMetadata metadata = gguf_model_metadata(model, find_format(type)->gguf_file_type);
   for (auto& entry : gguf_tokenizer_metadata(model)) metadata.push_back(std::move(entry));
-  const std::vector<float> factors = source_rope(model).frequency_factors;
+  const std::array factors = rope_factors(model);
 
   std::vector<GgufTensor> tensors;
-  if (!factors.empty())
-    tensors.push_back({kRopeFactors, DType::kF32, {static_cast<std::int64_t>(factors.size())}});
+  for (const NamedFactors& one : factors)
+    if (!one.values.empty()) tensors.push_back({one.name, DType::kF32, {std::ssize(one.values)}});
   for (const Plan& plan : plans) tensors.push_back(plan.out);
 
   QuantizeReport report{.weight_bytes = gguf_data_bytes(tensors)};
@@ -232,7 +244,8 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
                                     << 20;  // far beyond any vocabulary's metadata
   StagedOutput staged(output, StagedOutput::Kind::kFile, report.weight_bytes + kHeader);
   GgufWriter writer(staged.partial(), metadata, tensors);
-  if (!factors.empty()) writer.write(kRopeFactors, std::as_bytes(std::span(factors)));
+  for (const NamedFactors& one : factors)
+    if (!one.values.empty()) writer.write(one.name, std::as_bytes(std::span(one.values)));
   RowMakers makers(model, threads);
   std::uint64_t done = 0;
   for (const Plan& plan : plans) {

@@ -100,6 +100,27 @@ bool close(const std::vector<float>& a, const std::vector<float>& b) {
                     [](float x, float y) { return std::abs(x - y) <= 1e-6f * std::abs(y); });
 }
 
+/// Finds the factors of a longrope from the frequencies that they have led to.
+RopeScaling longrope_of(const Keys& keys, const ModelConfig& config) {
+  RopeScaling s;
+  s.theta = keys.number({"rope_parameters.rope_theta", "rope_scaling.rope_theta", "rope_theta",
+                         std::string(family_of(config).gguf) + ".rope.freq_base"})
+                .value_or(family_of(config).theta);
+  s.rotary_dim = static_cast<int>(2 * config.rope_inverse_frequency.size());
+  const std::vector<float> plain = rope_table(s, config.head_dim).inverse_frequency;
+  const auto factors = [&](const std::vector<float>& actual) {
+    std::vector<float> all;
+    for (std::size_t i = 0; i < actual.size(); ++i) all.push_back(plain[i] / actual[i]);
+    return all;
+  };
+  s.type = Type::kLongrope;
+  s.short_factors = factors(config.rope_inverse_frequency);
+  s.long_factors = factors(config.rope_long_frequency);
+  s.original_positions = config.rope_original;
+  s.attention_factor = config.rope_magnitude;
+  return s;
+}
+
 /// Finds the base of the frequencies that layers with windows have for themselves.
 void put_local_theta(const Keys& keys, const ModelConfig& config, SourceRope& rope) {
   const Family& family = family_of(config);
@@ -121,6 +142,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   const Keys keys(checkpoint.metadata());
   const bool hf = std::filesystem::is_directory(checkpoint.root());
   SourceRope rope;
+  if (!config.rope_long_frequency.empty()) return {longrope_of(keys, config), {}};
   rope.scaling = hf ? from_hf(keys, family_of(config), config.max_positions)
                     : from_gguf(keys, family_of(config), config.max_positions);
   RopeScaling& scaling = rope.scaling;

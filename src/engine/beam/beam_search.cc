@@ -44,8 +44,10 @@ struct Nodes {
 /// One of the models, and what it has run of the text.
 class Reader {
  public:
-  Reader(Runtime& m, Transformer& model, KvCache& kv) : m_(m), model_(model), kv_(kv) {
+  Reader(Runtime& m, Transformer& model, KvCache& kv, std::size_t prompt)
+      : m_(m), model_(model), kv_(kv) {
     kv_.truncate(0);
+    kv_.turn_to(model.config().text_length(prompt));
   }
 
   /// Runs nodes [first, all) below the last token of `text`, with first == 0 also what it has not
@@ -129,8 +131,8 @@ class Search {
         ends_(request.ignore_end ? std::vector<TokenId>() : end_tokens(*m.models.tokenizer)),
         beams_({room_.beams, request.length_penalty, request.max_new_tokens, room_.joint}, ends_),
         kv_(m.target->kv().lend()),
-        target_(m, m.target->transformer(), *kv_) {
-    if (m.draft) draft_.emplace(m, *m.draft, *m.draft_cache);
+        target_(m, m.target->transformer(), *kv_, text_.size()) {
+    if (m.draft) draft_.emplace(m, *m.draft, *m.draft_cache, text_.size());
   }
 
   bool done() const { return beams_.done(); }
@@ -239,7 +241,7 @@ void Search::join(const Nodes& nodes) {
   if (draft_) draft_->commit(path);
 }
 
-void require_room(const Plan& plan, const BeamRequest& request) {
+void require_room(const Plan& plan, const ModelConfig& config, const BeamRequest& request) {
   require(plan.beams.has_value(), "the plan was not made for a beam search");
   const auto prompt = static_cast<int>(request.prompt.size());
   if (prompt < 1 || prompt > plan.max_prompt || request.max_new_tokens < 1 ||
@@ -247,6 +249,12 @@ void require_room(const Plan& plan, const BeamRequest& request) {
       plan.beams->nodes() < plan.beams->with_tokens(request.max_new_tokens).nodes())
     throw Error("a prompt of " + std::to_string(prompt) + " tokens and " +
                 std::to_string(request.max_new_tokens) + " more do not fit this plan");
+  const auto longest = request.prompt.size() + at(request.max_new_tokens) - 1;  // that is read
+  if (config.text_length(request.prompt.size()) != config.text_length(longest))
+    throw Error("beams cannot grow beyond " + std::to_string(config.rope_original) +
+                " tokens from a prompt of " + std::to_string(prompt) +
+                ": the model has other rotary frequencies there (longrope); ask for fewer tokens, "
+                "or for no beams");
 }
 
 }  // namespace
@@ -254,7 +262,7 @@ void require_room(const Plan& plan, const BeamRequest& request) {
 BeamReport beam_search(Runtime& m, const BeamRequest& request,
                        const std::function<void(const StepProgress&)>& on_step,
                        std::stop_token stop) {
-  require_room(m.plan, request);
+  require_room(m.plan, m.models.target.config(), request);
   Search search(m, request);
   BeamReport report;
   BatchReport& batch = report.batch;

@@ -84,6 +84,7 @@ void Deciding::put_request() {
   made_.probe = request_.probe;
   made_.beams = request_.beams;
   made_.inner = request_.inner;
+  made_.calibrated = request_.calibrated;
   if (speculates_) made_.draft = request_.draft;
   if (made_.draft) made_.policy.vocab = target_.vocab;
 }
@@ -102,12 +103,13 @@ void Deciding::put_trees() {
   tree_rows_ = request_.beams   ? request_.beams->nodes()
                : request_.probe ? trees_.places
                                 : policy.room.nodes;
-  scratch_rows_ = std::max(tree_rows_, policy.room.inner);
+  scratch_rows_ = std::max({tree_rows_, policy.room.inner, policy.room.run});
 }
 
 void Deciding::limit_target() {
   // A text that is alone may have the nodes of all.
-  made_.slots = request_.context + (made_.adaptive ? tree_rows_ : scratch_rows_ / trees_.places);
+  made_.slots = request_.context + (made_.adaptive ? std::max(tree_rows_, made_.policy.room.run)
+                                                   : scratch_rows_ / trees_.places);
   const int all = trees_.places * request_.max_prompt;
   prompt_rows_ = request_.prompt_rows > 0 ? std::min(request_.prompt_rows, all) : all;
   Transformer::Limits& limits = made_.target_limits;
@@ -122,7 +124,8 @@ void Deciding::limit_target() {
 
 /// Room for full texts, for the sweep's trees, and for short texts in the places that are left.
 void Deciding::size_caches() {
-  const int one = KvPool::blocks_for(made_.slots), trees = KvPool::blocks_for(tree_rows_);
+  const int one = KvPool::blocks_for(made_.slots),
+            trees = KvPool::blocks_for(std::max(tree_rows_, made_.policy.room.run));
   const int places = trees_.places, context = request_.context;
   const int full = request_.full_texts > 0 ? std::min(request_.full_texts, places) : places;
   const auto blocks = [&](int long_texts) {
@@ -186,6 +189,8 @@ Growth growth_for(const PlanRequest& request, SpeculationMethod method) {
   const bool ssd = method == SpeculationMethod::kSsd || drafts_with_itself(method);
   if (method == SpeculationMethod::kTsd || ssd) growth.merge = 0;
   if (ssd) growth.children = 1;
+  if (growth.kind == Growth::Kind::kValued && request.tree_levels != 0)
+    growth.forwards = std::max(0, request.tree_levels - 2);  // the root's row makes the first level
   growth.within_level = method == SpeculationMethod::kGsdSequoia;
   if (growth.kind == Growth::Kind::kConfidence) growth.bound = request.fallback;
   return growth;

@@ -80,7 +80,7 @@ void Ledgers::enter_draft() {
   enter_model("draft", *models_.outer, does_.draft_limits);
   if (!does_.beams)
     enter("draft probabilities", ModelDrafter::grower_bytes(does_.policy),
-          ShapeGrower::kAllocations);
+          static_cast<std::uint64_t>(ModelDrafter::grower_allocations(does_.policy)));
 }
 
 void Ledgers::enter_inner_draft() {

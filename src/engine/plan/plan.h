@@ -70,6 +70,7 @@ struct Decisions {
   int expected_blocks = 0;  // of these, in use while texts are as many and as long as is priced
   bool adaptive = false;    // the tree was chosen, with room for others: it may follow the texts
   Acceptance acceptance;    // that it was made with
+  Calibrated calibrated;    // of valued trees: what was known of the pair
   WeightPlan weights;       // where the target's units lie, as the planner sees it
   std::uint64_t ring_wish = 0;            // bytes of the target's ring, if that can be
   std::shared_ptr<const CostModel> cost;  // that it was made with; may be none
@@ -100,11 +101,13 @@ struct MemoryPlan {
   /// Of experts that are read when rows choose them: then `residency` is of a layout with experts
   /// apart, and `resident_bytes` counts those that stay. 0: experts are in their layers' units.
   std::size_t expert_slots = 0;
-  /// Texts and resident weights share this memory where it is not 0 (src/engine/memory_pool.h): the
-  /// KV pools, which the ledger has as if they were full, and the units that may go.  Then
-  /// `residency` is that of the texts that are expected, and the others that with full pools.
+  /// Texts and resident weights share this memory where it is not 0
+  /// (src/engine/pool/memory_pool.h): the KV pools, which the ledger has as if they were full, and
+  /// the units or experts that may go. Then `residency` and `expert_slots` are those of the texts
+  /// that are expected, and the others those with full pools.
   std::uint64_t pool_bytes = 0;
   std::optional<Residency> full_residency;
+  std::size_t full_expert_slots = 0, most_expert_slots = 0;  // with full pools; with empty ones
   std::uint64_t full_resident_bytes = 0, full_sweep_bytes = 0;
   /// Bytes of the KV pools that can give memory back, and of these those that no expected text
   /// takes.
@@ -137,6 +140,7 @@ struct PlanRequest : Speculation {
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   std::shared_ptr<const CostModel> cost;       // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;        // measured; else what a self-draft has
+  Calibrated calibrated;                       // of valued trees: what is known of the pair
   LearnedRoutes routes;                        // of a mixture
   int max_prompt = 0, context = 0;             // tokens
   int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are

@@ -94,15 +94,15 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMeth
   return std::nullopt;
 }
 
-/// Throws Error where the context is longer than a table of learned positions, or than rotary
-/// frequencies are known for: none come after the last.
+/// Throws Error where the context is longer than a table of learned positions: none come after the
+/// last.
 void require_positions(const SweepLayout& sweep, const char* whose, int context) {
   const ModelConfig& config = sweep.config;
   const bool learned = config.form.positions == PositionKind::kLearned;
-  if ((learned || config.bounded) && context > config.max_positions)
+  if (learned && context > config.max_positions)
     throw Error("a context of " + std::to_string(context) + " tokens is beyond the " +
                 std::to_string(config.max_positions) + " positions that the " + whose +
-                (learned ? " has learned" : " is read for"));
+                " has learned");
 }
 
 /// The method, where the request alone decides it.
@@ -209,6 +209,11 @@ PlannerInput Planning::planner_input() {
   input.roomy = is_free();
   if (request_.tree_levels != 0) input.max_levels = request_.tree_levels;
   input.plain = asked_ == SpeculationMethod::kAuto;
+  input.valued = row_of(asked_).growth == Growth::Kind::kValued;
+  if (input.valued) {
+    const ChanceKind kind = chance_kind(request_.temperature);
+    input.gain.emplace(request_.calibrated.of(kind).sizes, kind, input.acceptance);
+  }
   const bool chain = row_of(asked_).form == TreeForm::kChain;
   input.chains = asked_ == SpeculationMethod::kAuto || chain;
   input.trees = !chain;
@@ -223,17 +228,24 @@ PlannerInput Planning::planner_input() {
   return input;
 }
 
-SpeculationMethod Planning::method_for(const TreeShape& shape) const {
+SpeculationMethod Planning::method_for(const TreeShape& shape, const TreeRoom& room) const {
   if (asked_ != SpeculationMethod::kAuto) return asked_;
   return shape.size() == 1                ? SpeculationMethod::kNone
+         : room.run > 0                   ? SpeculationMethod::kCalibrated
          : shape.levels() == shape.size() ? SpeculationMethod::kChain
          : request_.draft                 ? SpeculationMethod::kTopK
                                           : SpeculationMethod::kSequoia;
 }
 
+TreeRoom Planning::room_of(const TreeShape& shape, int places) const {
+  const TreeRoom room = TreeRoom::of(shape).for_texts(places);
+  const bool valued = row_of(asked_).growth == Growth::Kind::kValued && shape.size() > 1;
+  return valued ? with_valued_rows(room, places) : room;
+}
+
 Decisions Planning::decide_for(const TreeShape& shape, const TreeRoom& room, int places) const {
   return decide(request_,
-                {.method = method_for(shape),
+                {.method = method_for(shape, room),
                  .shape = shape,
                  .room = room,
                  .places = places,
@@ -262,7 +274,7 @@ void Planning::take_given() {
   const int most = request_.max_sequences;
   places_ =
       request_.probe || request_.texts > 0 ? most : std::clamp(kGivenRows / shape_.size(), 1, most);
-  const auto room = [&] { return TreeRoom::of(shape_).for_texts(places_); };
+  const auto room = [&] { return room_of(shape_, places_); };
   while (request_.texts == 0 && places_ > request_.least_sequences &&
          !fits(shape_, room(), places_))
     --places_;
@@ -286,7 +298,7 @@ void Planning::choose_trees() {
   } else {
     places_ = input_.least_places;  // the least there is; it says what is missing
     if (asked_ != SpeculationMethod::kAuto) shape_ = TreeShape::chain(2);
-    room_ = TreeRoom::of(shape_).for_texts(places_);
+    room_ = room_of(shape_, places_);
   }
 }
 
@@ -295,8 +307,7 @@ std::string Planning::least_memory() const {
                                                                           : given_.value_or(shape_);
   const int places = input_.least_places;
   try {
-    return weights_.least_memory(
-        beside(decide_for(least, TreeRoom::of(least).for_texts(places), places)));
+    return weights_.least_memory(beside(decide_for(least, room_of(least, places), places)));
   } catch (const BudgetError&) {  // of keys and values
     return "more memory for keys and values";
   }
@@ -338,8 +349,8 @@ Plan Planning::make() {
     take_given();
   else
     choose_trees();
-  const Growth growth =
-      growth_of(growth_for(request_, asked_), input_, shape_, texts_of(places_), places_);
+  const Growth growth = growth_of(growth_for(request_, method_for(shape_, room_)), input_, shape_,
+                                  texts_of(places_), places_);
   if (growth.kind == Growth::Kind::kReach && is_free()) {
     TreeShape longer = lengthened(shape_, places_);
     const TreeRoom room = TreeRoom::of(longer).for_texts(places_);
@@ -351,7 +362,8 @@ Plan Planning::make() {
   Plan plan{decide_for(shape_, room_, places_), {}, {}};
   plan.policy.growth = growth;
   // Texts show how often the shape's tokens are accepted, not those of what a growth left of it.
-  plan.adaptive = plan.adaptive && growth.kind == Growth::Kind::kShape;
+  plan.adaptive = plan.adaptive &&
+                  (growth.kind == Growth::Kind::kShape || growth.kind == Growth::Kind::kValued);
   plan.inexact = inexact_rule(request_, plan.method);
   plan.ring_wish = choice_ ? choice_->best.ring_wish : 0;
   static_cast<MemoryPlan&>(plan) = memory_of(plan);

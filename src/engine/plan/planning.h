@@ -33,7 +33,9 @@ class Planning {
   bool fits(const TreeShape& shape, const TreeRoom& room, int places) const {
     return place(shape, room, places, 0).has_value();
   }
-  SpeculationMethod method_for(const TreeShape& shape) const;
+  SpeculationMethod method_for(const TreeShape& shape, const TreeRoom& room) const;
+  /// Returns the room of trees of this shape, one for each place.
+  TreeRoom room_of(const TreeShape& shape, int places) const;
   bool is_free() const { return !given_ && request_.tree_size == 0; }  // the tree
   int texts_of(int places) const {
     return request_.texts == 0 ? places : std::min(request_.texts, places);

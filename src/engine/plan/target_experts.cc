@@ -91,10 +91,13 @@ std::optional<std::string> TargetMemory::scarcity(const MemoryPlan& plan) const 
 
 void TargetMemory::enter_experts(MemoryPlan& plan, const WeightPlace& place) const {
   const std::uint64_t spare = spare_slots_ * slot_of(plan.device.has_value());
-  const std::size_t stay = place.expert_slots - spare_slots_, all = apart_->experts.size();
+  const bool shares = place.full_expert_slots > 0;
+  const std::size_t stay = (shares ? place.full_expert_slots : place.expert_slots) - spare_slots_;
+  const std::size_t all = apart_->experts.size();
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   ledger.push_back({std::string(kExpertCacheEntry) + ": " + std::to_string(stay) + " of " +
-                        std::to_string(all) + " experts stay",
+                        std::to_string(all) + " experts stay" +
+                        (shares ? " with full KV caches" : ""),
                     place.expert_bytes - spare});
   ledger.push_back({"experts in use and on their way", spare});
 }

@@ -121,8 +121,9 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
     return place;
   }
   // Weights that the user or a measurement fixed stay, and those that a draft is made of.
-  if (idle_kv_bytes > 0 && !apart_ && !drafts_ && !request.resident && !request.from_disk &&
-      !request.beams && !request.probe) {
+  const bool give_way = idle_kv_bytes > 0 && !drafts_ && !request.resident && !request.from_disk &&
+                        !request.beams && !request.probe;
+  if (give_way && !apart_) {
     auto place = place_units(sweep_, left, {}, ring_wish, true);
     if (!place) return std::nullopt;
     place->full = place->residency;
@@ -133,7 +134,15 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
   // To measure the disk, whole layers travel, if they can.
   if (!apart_ || (request.from_disk && least_units(sweep_) <= left))
     return place_units(sweep_, left, request.resident, ring_wish);
-  return place_experts(left, request, ring_wish);
+  auto place = place_experts(left, request, ring_wish);
+  // Experts stay, and can give way, if all that tokens share rests.
+  if (place && give_way && place->ring == 0) {
+    const std::size_t full = place->expert_slots;
+    place->expert_slots = std::min(full + static_cast<std::size_t>(idle_kv_bytes / slot_),
+                                   static_cast<std::size_t>(spare_slots_) + apart_->experts.size());
+    if (place->expert_slots > full) place->full_expert_slots = full;
+  }
+  return place;
 }
 
 std::optional<WeightPlace> TargetMemory::place_units(const SweepLayout& sweep, std::uint64_t left,
@@ -262,6 +271,8 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
                     sweep_.config.experts.count, sweep_.config.experts.active, slot_of(on_device),
                     static_cast<int>(place.expert_slots - spare_slots_)};
     seen.experts.habits = routes_.habits(seen.experts);
+    if (place.full_expert_slots > 0)
+      seen.least_stay = static_cast<int>(place.full_expert_slots - spare_slots_);
     if (place.host_expert_slots > 0) {
       seen.host_experts = seen.experts;
       seen.host_experts.bytes = slot_;
@@ -311,6 +322,7 @@ WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
   place.ring = plan.ring_bytes;
   place.sweep = plan.sweep_bytes;
   place.expert_slots = plan.expert_slots;
+  place.full_expert_slots = plan.full_expert_slots;
   if (plan.device) {
     place.upload = plan.device->upload_bytes;
     place.host_expert_slots = plan.device->host_expert_slots;
@@ -333,6 +345,7 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
     plan.ring_bytes = place.ring;
     if (place.full) let_share(plan, *place.full);
     plan.expert_slots = place.expert_slots;
+    if (place.full_expert_slots > 0) let_experts_share(plan, place);
     plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
     plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
     ledger.push_back({place.expert_slots > 0 ? "target weights at rest, shared by all tokens"
@@ -367,6 +380,18 @@ void TargetMemory::let_share(MemoryPlan& plan, const Residency& full) const {
   plan.full_residency = full;
   plan.full_sweep_bytes = travelling_bytes(sweep_, full);
   plan.full_resident_bytes = travelling_ - plan.full_sweep_bytes;
+}
+
+/// The slots of experts that texts may make go, and their KV pools, are in one memory.
+void TargetMemory::let_experts_share(MemoryPlan& plan, const WeightPlace& place) const {
+  const std::uint64_t full = place.full_expert_slots - spare_slots_;
+  plan.pool_bytes = plan.kv_bytes + full * slot_;
+  plan.full_expert_slots = place.full_expert_slots;
+  plan.most_expert_slots = static_cast<std::size_t>(
+      spare_slots_ + std::min<std::uint64_t>(plan.pool_bytes / slot_, apart_->experts.size()));
+  plan.full_sweep_bytes = place.sweep;
+  plan.full_resident_bytes =
+      plan.resident_bytes - (place.expert_slots - place.full_expert_slots) * slot_;
 }
 
 std::string TargetMemory::least_memory(const MemoryPlan& plan) const {

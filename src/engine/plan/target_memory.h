@@ -26,6 +26,9 @@ struct WeightPlace {
   // Slots of an expert cache, and their bytes; then the residency is of the layout with experts
   // apart.
   std::size_t expert_slots = 0;
+  // Number of these with full KV pools, if experts give way to texts; then `expert_bytes` is for
+  // them.
+  std::size_t full_expert_slots = 0;
   std::uint64_t expert_bytes = 0;
   std::size_t host_expert_slots = 0;  // as MemoryPlan::DevicePart has them
   // Of a device with memory of its own: bytes on the host besides, and those that go to the device
@@ -103,6 +106,7 @@ class TargetMemory {
   std::uint64_t resident_of(const WeightPlace& place, bool on_device) const;
   void enter_experts(MemoryPlan& plan, const WeightPlace& place) const;
   void let_share(MemoryPlan& plan, const Residency& full) const;
+  void let_experts_share(MemoryPlan& plan, const WeightPlace& place) const;
 
   const SweepLayout& sweep_;
   const SweepLayout* const apart_;

@@ -12,7 +12,8 @@ class InnerDrafter::State final : public DraftState {
   explicit State(KvCaches::Loan cache) : cache_(std::move(cache)) {}
 
   /// The cache, holding as much of the text before its last token as has been read of it.
-  KvCache& cache_for(std::span<const TokenId> text) {
+  KvCache& cache_for(std::span<const TokenId> text, TextLength length) {
+    cache_->turn_to(length);
     const auto held = std::span(read_).first(static_cast<std::size_t>(cache_->length()));
     const auto before = text.first(text.size() - 1);
     const auto common = std::mismatch(held.begin(), held.end(), before.begin(), before.end());
@@ -41,7 +42,8 @@ std::vector<Draft> InnerDrafter::grow(std::span<const DraftRequest> requests,
   require(requests.size() == 1, "the inner draft guesses for one text at a time");
   if (grower_.shape() != shape) grower_.reshape(shape);
   const DraftRequest& request = requests.front();
-  KvCache& cache = static_cast<State&>(*request.state).cache_for(request.text);
+  KvCache& cache = static_cast<State&>(*request.state)
+                       .cache_for(request.text, model_.config().text_length(request.text.size()));
   const ShapeGrower::Request guess{request.text.subspan(static_cast<std::size_t>(cache.length())),
                                    &cache,
                                    {},

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/calibrated/valued_trees.h"
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/growers/frontier_grower.h"
@@ -11,14 +12,15 @@
 namespace canopy {
 
 /// Drafts by a small model: each text has a KV cache of it. Trees have the shape that is asked for,
-/// or less of it where the config has a growth.
+/// or less of it where the config has a growth. Where trees are valued, they are so for texts of
+/// which the target's own sample decides, and of the shape for the others.
 class ModelDrafter final : public Drafter {
  public:
   /// `model` must outlive the drafter. config.max_requests texts can be open at a time. `inner`, of
-  /// a hierarchy alone: guesses what the model would write, for as many texts. Throws Error if the
-  /// device is full.
+  /// a hierarchy alone: guesses what the model would write, for as many texts. `calibrated`: of
+  /// valued trees, what is known of the pair. Throws Error if the device is full.
   ModelDrafter(Device& device, Transformer& model, const ShapeGrower::Config& config, KvRoom room,
-               std::unique_ptr<Drafter> inner = nullptr);
+               std::unique_ptr<Drafter> inner = nullptr, Calibrated calibrated = {});
 
   std::unique_ptr<DraftState> open() override;
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
@@ -28,6 +30,8 @@ class ModelDrafter final : public Drafter {
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
   TreeRoom room() const override { return ShapeGrower::room_of(config_); }
+  void set_prices(const GrowthPrices& prices) override { prices_ = prices; }
+  Calibrated take_shown() override { return learner_->take_shown(); }
   std::vector<KvPool*> kv_pools() override {
     std::vector<KvPool*> pools{&caches_.pool()};
     if (!inner_) return pools;
@@ -36,8 +40,9 @@ class ModelDrafter final : public Drafter {
   }
   std::string note() const override;
 
-  /// Device bytes of what grows its trees. Pure.
+  /// Device bytes of what grows its trees, and how many allocations hold them. Pure.
   static std::size_t grower_bytes(const ShapeGrower::Config& config);
+  static int grower_allocations(const ShapeGrower::Config& config);
 
  private:
   class State;
@@ -45,6 +50,13 @@ class ModelDrafter final : public Drafter {
                                   std::span<const ShapeGrower::Request> texts,
                                   const TreeShape& shape, Stream& stream,
                                   const std::stop_token& stop);
+  std::vector<Draft> grow_valued(std::span<const DraftRequest> requests,
+                                 std::span<const ShapeGrower::Request> texts,
+                                 const TreeShape& shape, Stream& stream,
+                                 const std::stop_token& stop);
+  bool is_valued(const ShapeGrower::Request& text) const {
+    return text.best_tokens || target_decides(config_.drawing);
+  }
 
   std::unique_ptr<Grower> grower_of(const DraftRequest& request, const ShapeGrower::Request& text,
                                     const TreeShape& shape, Stream& stream,
@@ -54,7 +66,9 @@ class ModelDrafter final : public Drafter {
   ShapeGrower::Config config_;
   std::unique_ptr<Drafter> inner_;           // of a hierarchy
   std::optional<ShapeGrower> shape_grower_;  // for trees of a shape
-  std::optional<FrontierGrower> frontier_;   // for those that the draft's own rows end
+  std::optional<FrontierGrower> frontier_;   // for those that the draft's own rows end or make
+  GrowthPrices prices_;                      // of valued trees
+  std::shared_ptr<ChanceLearner> learner_;   // shared with the texts' states
   KvCaches caches_;
 };
 

@@ -39,7 +39,7 @@ ChainGrower::ChainGrower(TokenId root, Limits limits, const ConfidenceTracker& t
 
 std::vector<DraftedNode> ChainGrower::take(std::span<const DraftedRow> rows) {
   require(rows.size() == 1, "draft: a chain is run a token at a time");
-  const auto& [drawn, judged] = rows.front();
+  const std::span<const float> drawn = rows.front().drawn, judged = rows.front().judged;
   const NodeId last = tree_.size() - 1;
   run_.back() = last;  // it was run: its row is here
   const double confidence = *std::max_element(judged.begin(), judged.end());

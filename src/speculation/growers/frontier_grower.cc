@@ -20,7 +20,17 @@ std::size_t rows_of_text(const ShapeGrower::Config& config) {
   return at(uses_q(config.drawing) ? room.inner : room.widest);
 }
 
+bool is_valued(const ShapeGrower::Config& config) {
+  return config.growth.kind == Growth::Kind::kValued;
+}
+
+/// Best tokens that a row of valued trees has.
+std::int64_t ranks_of(const ShapeGrower::Config& config) {
+  return std::min(kChanceRanks, config.vocab);
+}
+
 std::size_t q_bytes(const ShapeGrower::Config& config) {
+  if (is_valued(config)) return 0;
   return at(config.max_requests) * rows_of_text(config) * at(config.vocab) * sizeof(float);
 }
 
@@ -42,6 +52,17 @@ std::size_t judged_bytes(const ShapeGrower::Config& config) {
   return at(ShapeGrower::widest_forward(config)) * at(config.vocab) * sizeof(float);
 }
 
+/// Rows of a level of valued trees, all texts together; 0: none are valued.
+std::size_t best_rows_of(const ShapeGrower::Config& config) {
+  return is_valued(config) ? at(ShapeGrower::widest_forward(config)) : 0;
+}
+
+std::size_t best_bytes(const ShapeGrower::Config& config) {
+  const std::size_t row =
+      at(static_cast<int>(ranks_of(config))) * (sizeof(TokenId) + sizeof(float)) + sizeof(float);
+  return best_rows_of(config) * row;
+}
+
 }  // namespace
 
 FrontierGrower::FrontierGrower(Device& device, const ShapeGrower::Config& config)
@@ -49,12 +70,18 @@ FrontierGrower::FrontierGrower(Device& device, const ShapeGrower::Config& config
       config_(config),
       rows_of_text_(rows_of_text(config)),
       q_(device.allocate(q_bytes(config))) {
+  if (const std::size_t rows = best_rows_of(config); rows > 0) {
+    const std::size_t count = rows * at(static_cast<int>(ranks_of(config)));
+    best_tokens_ = device.allocate(count * sizeof(TokenId));
+    best_probabilities_ = device.allocate(count * sizeof(float));
+    entropies_ = device.allocate(rows * sizeof(float));
+  }
   if (const std::size_t bytes = judged_bytes(config); bytes > 0) judged_ = device.allocate(bytes);
   if (config.edited_context > 0) row_editor_.emplace(device, ShapeGrower::room_of_edits(config));
 }
 
 std::size_t FrontierGrower::device_bytes(const ShapeGrower::Config& config) {
-  return q_bytes(config) + judged_bytes(config) +
+  return q_bytes(config) + judged_bytes(config) + best_bytes(config) +
          (config.edited_context > 0 ? RowEditor::device_bytes(ShapeGrower::room_of_edits(config))
                                     : 0);
 }
@@ -171,6 +198,7 @@ void FrontierGrower::judge(std::span<const Request> requests, std::span<Frontier
        TensorView(const_cast<std::byte*>(logits.data()), DType::kF32,
                   {logits.dim(0), logits.dim(1)}),
        stream);
+  if (is_valued(config_)) return judge_best(requests, frontiers, logits, stream);
   const auto columns = at(config_.vocab);
   host_drawn_.resize(static_cast<std::size_t>(logits.dim(0)) * columns);
   host_judged_.resize(judged_.bytes() > 0 ? host_drawn_.size() : 0);
@@ -218,13 +246,78 @@ void FrontierGrower::ask(std::span<const Request> requests, std::span<Frontier> 
       rows.push_back(
           {drawn, apart ? std::span<const float>(host_judged_.data() + done, columns) : drawn});
     }
-    const std::vector<DraftedNode> next = requests[r].grower->take(rows);
-    frontier.first = static_cast<int>(frontier.nodes.size());
-    frontier.done = next.empty();
-    for (const DraftedNode& node : next) {
-      frontier.depth.push_back(frontier.depth[at(node.parent)] + 1);
-      frontier.nodes.push_back(node);
+    go_on(requests[r], frontier, rows);
+  }
+}
+
+void FrontierGrower::go_on(const Request& request, Frontier& frontier,
+                           std::span<const DraftedRow> rows) {
+  const std::vector<DraftedNode> next = request.grower->take(rows);
+  frontier.first = static_cast<int>(frontier.nodes.size());
+  frontier.done = next.empty();
+  for (const DraftedNode& node : next) {
+    frontier.depth.push_back(frontier.depth[at(node.parent)] + 1);
+    frontier.nodes.push_back(node);
+  }
+}
+
+BestOfRows FrontierGrower::best_rows(std::int64_t first, std::int64_t count) const {
+  const std::int64_t ranks = ranks_of(config_);
+  const auto all = static_cast<std::int64_t>(best_rows_of(config_));
+  const TensorView token(best_tokens_.data(), DType::kI32, {all, ranks}),
+      probability(best_probabilities_.data(), DType::kF32, {all, ranks}),
+      entropy(entropies_.data(), DType::kF32, {all});
+  return {token.rows(first, count), probability.rows(first, count), entropy.rows(first, count)};
+}
+
+void FrontierGrower::judge_best(std::span<const Request> requests, std::span<Frontier> frontiers,
+                                ConstTensorView logits, Stream& stream) {
+  const std::int64_t all = logits.dim(0);
+  require(all <= static_cast<std::int64_t>(best_rows_of(config_)),
+          "draft: no room was made for so large a level");
+  std::int64_t row = 0;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    const Frontier& frontier = frontiers[r];
+    if (frontier.done) continue;
+    const float temperature = drawn_by(requests[r].text.sampling).temperature;
+    const auto count = static_cast<std::int64_t>(frontier.nodes.size()) - frontier.first;
+    for_common_columns(logits.rows(row, count), config_.vocab,
+                       [&](ConstTensorView rows, std::int64_t i) {
+                         device_->ops().top_probabilities(stream, rows, temperature,
+                                                          best_rows(row + i, rows.dim(0)));
+                       });
+    row += count;
+  }
+  const std::size_t ranks = at(static_cast<int>(ranks_of(config_)));
+  const auto rows = static_cast<std::size_t>(all);
+  host_tokens_.resize(rows * ranks);
+  host_probabilities_.resize(rows * ranks);
+  host_entropies_.resize(rows);
+  const BestOfRows from = best_rows(0, all);
+  device_->download(stream, std::as_writable_bytes(std::span(host_tokens_)), from.token.data());
+  device_->download(stream, std::as_writable_bytes(std::span(host_probabilities_)),
+                    from.probability.data());
+  device_->download(stream, std::as_writable_bytes(std::span(host_entropies_)),
+                    from.entropy.data());
+  stream.synchronize();
+  std::size_t done = 0;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    Frontier& frontier = frontiers[r];
+    if (frontier.done) continue;
+    std::vector<BestTokens> best;
+    for (std::size_t i = at(frontier.first); i < frontier.nodes.size(); ++i, ++done) {
+      const auto tokens = std::span(host_tokens_).subspan(done * ranks, ranks);
+      require(tokens.front() >= 0, kDraftNotFinite);
+      BestTokens& of = best.emplace_back();
+      of.tokens.assign(tokens.begin(), tokens.end());
+      of.row.count = static_cast<int>(ranks);
+      std::copy_n(host_probabilities_.begin() + static_cast<std::ptrdiff_t>(done * ranks), ranks,
+                  of.row.probability.begin());
+      of.row.entropy = host_entropies_[done];
     }
+    std::vector<DraftedRow> drafted;
+    for (const BestTokens& one : best) drafted.push_back({{}, {}, &one});
+    go_on(requests[r], frontier, drafted);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "planner/calibrated/chance.h"
 #include "src/base/types.h"
 #include "src/speculation/token_tree.h"
 
@@ -17,6 +18,8 @@ struct Growth {
     kGraph,       // a graph of the draft's best tokens, see GraphGrower
     kBeams,       // the likeliest chain that a beam search finds
     kHierarchy,   // a chain whose tokens a second draft guesses
+    kValued,      // the draft's best tokens by a calibrated chance, see ValuedGrower; only of texts
+                  // for which the target's own sample decides
   };
   Kind kind = Kind::kShape;
   double bound = 0;  // kReach: the least chance of being reached; kConfidence: the least confidence
@@ -25,8 +28,9 @@ struct Growth {
   int merge = 2;  // tokens that make two nodes one; 0: none
   // Nodes are merged within their level alone, before either has children: see GraphGrower.
   bool within_level = false;
-  int beams = 8;    // kBeams
-  int guesses = 4;  // kHierarchy: at a time
+  int beams = 8;      // kBeams
+  int guesses = 4;    // kHierarchy: at a time
+  int forwards = 32;  // kValued: of the draft, the root's aside, at most
   bool operator==(const Growth&) const = default;
 };
 
@@ -47,10 +51,17 @@ struct GrownTree {
   std::vector<std::int32_t> row = {};
 };
 
+/// The draft's best tokens at a node that was run, best first, and what chances depend on.
+struct BestTokens {
+  std::vector<TokenId> tokens;
+  RowOfBest row;
+};
+
 /// The probabilities of a node that was run. Shapes: [tokens that both models know] f32.
 struct DraftedRow {
-  std::span<const float> drawn;   // what its children are drawn from; at temperature 0 as judged
-  std::span<const float> judged;  // what says how sure the draft is
+  std::span<const float> drawn;      // what its children are drawn from; at temperature 0 as judged
+  std::span<const float> judged;     // what says how sure the draft is
+  const BestTokens* best = nullptr;  // kValued: in place of both
 };
 
 /// Grows one tree from the rows of the nodes that it asks for. It knows neither models nor devices:

@@ -165,7 +165,7 @@ void ShapeGrower::forget_graphs_of_others(const Transformer& model,
   CapturedFor wanted{&model, &stream, {}};
   for (const Request& request : requests)
     wanted.requests.push_back({request.kv->layer(0).block.data(), request.kv->capacity(),
-                               request.sampling, drawing_of(request)});
+                               request.kv->text_length(), request.sampling, drawing_of(request)});
   if (wanted == captured_for_) return;
   captured_for_ = std::move(wanted);
   warm_ = false;

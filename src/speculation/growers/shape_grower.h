@@ -142,6 +142,7 @@ class ShapeGrower {
     struct Cached {
       const std::byte* table;  // of the cache: its blocks may change
       int capacity;
+      TextLength length;
       Sampling sampling;
       Drawing drawing;
       bool operator==(const Cached&) const = default;

@@ -104,7 +104,7 @@ CONFIGS |= {
                        attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
-MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss")
+MIXTURES = ("granitemoe", "ernie4_5_moe", "mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss")
 
 def with_eyes(text, architecture="Mistral3ForConditionalGeneration", model_type="mistral3", vision="pixtral", **keys):
     """A decoder inside of a model that also sees, as Mistral and Google publish them."""
@@ -164,6 +164,11 @@ CONFIGS |= {
     "dots1": family("Dots1ForCausalLM", "dots1", **sizes(32, 56, 3, 4, 2, head_dim=24), **DOTS1,
                     moe_intermediate_size=24, norm_topk_prob=False),
 }
+
+# Biases decide the choice now and then; the first layer is dense.
+ERNIE = dict(rms_norm_eps=1e-4, rope_theta=500000.0, use_bias=False, tie_word_embeddings=True, moe_num_experts=7,
+             moe_k=3, moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=1, moe_use_aux_free=True,
+             num_nextn_predict_layers=1, torch_dtype="bfloat16")
 
 # Blocks of 128 x 128 weights: two of them across, or one below the other, and in the experts' and
 # the KV matrices parts of one. transformers 5.24 dequantises a part only where it is alone.
@@ -254,6 +259,9 @@ GGUF_CONFIGS |= {
     "dots1": family("Dots1ForCausalLM", "dots1", **sizes(64, 96, 2, 4, 2, head_dim=32), **DOTS1,
                     moe_intermediate_size=32, norm_topk_prob=True),
 }
+GRANITE_MOE = dict(rms_norm_eps=1e-4, attention_bias=False, rope_theta=10000.0, rope_scaling=None,
+                   tie_word_embeddings=True, embedding_multiplier=6.0, attention_multiplier=0.3,
+                   residual_multiplier=0.7, logits_scaling=0.6, torch_dtype="bfloat16")
 # A text longer than the window and than `original`, and a ramp of yarn between whole pairs. GGUF has
 # no key for the gating's numbers, so that they are transformers' defaults.
 GPT_OSS = dict(rms_norm_eps=1e-4, sliding_window=8, attention_bias=True, tie_word_embeddings=False,
@@ -265,10 +273,13 @@ GGUF_CONFIGS |= {
     "gpt_oss_mxfp4": family("GptOssForCausalLM", "gpt_oss", **sizes(64, 32, 2, 4, 1, head_dim=32), **GPT_OSS,
                             num_local_experts=6, num_experts_per_tok=3),
 }
+# Of rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
+LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
+                  tie_word_embeddings=False)
 # What GGUF calls an architecture, where that is not its model_type.
 GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe",
                       "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                      "gpt_oss": "gpt-oss"}
+                      "gpt_oss": "gpt-oss", "ernie4_5_moe": "ernie4_5-moe"}
 NEIGHBOURS = ("llama", "mistral3")  # rotate these, so the rows of Q and K are reordered
 # The type of each matrix, so that every type meets every kind of use.
 GGUF_TYPES = {
@@ -295,11 +306,16 @@ GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k
                                  ffn_gate=Q.Q4_1, ffn_up=Q.Q8_0, ffn_down=Q.Q8_0),
                    "glm4_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_1, ffn_down_exps=Q.Q8_0,
                                     ffn_gate=Q.Q8_0, ffn_up=Q.Q4_0, ffn_down=Q.F16),
+                   "granitemoe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_0, ffn_down_exps=Q.Q8_0),
+                   "ernie4_5_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_1, ffn_down_exps=Q.Q8_0,
+                                        ffn_gate=Q.Q8_0, ffn_up=Q.Q4_0, ffn_down=Q.F16),
                    "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}
 GGUF_TYPES |= {name: dict(token_embd=Q.BF16, output=Q.BF16, attn_q=Q.F32, attn_k=Q.BF16, attn_v=Q.F32,
                           attn_output=Q.BF16, ffn_gate_inp=Q.F32, ffn_gate_exps=experts,
                           ffn_up_exps=Q.BF16 if experts == Q.F32 else experts, ffn_down_exps=experts)
                for name, experts in (("gpt_oss", Q.F32), ("gpt_oss_mxfp4", Q.MXFP4))}
+GGUF_TYPES["llama_iq"] = dict(token_embd=Q.IQ3_S, output=Q.IQ2_S, attn_q=Q.IQ2_XXS, attn_k=Q.IQ3_XXS, attn_v=Q.IQ2_XS,
+                              attn_output=Q.NVFP4, ffn_gate=Q.IQ1_S, ffn_up=Q.IQ1_M, ffn_down=Q.IQ2_S)
 GGUF_TYPES["seed_oss"] = dict(GGUF_TYPES["ministral3"], output=Q.F16)
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -316,7 +332,7 @@ GGUF_NAMES = {
 GGUF_NAMES |= {f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
                for shared in ("shared_expert", "shared_experts") for part in ("gate", "up", "down")}
 CONFIGS |= dense_configs.CONFIGS
-GGUF_CONFIGS |= dense_configs.GGUF_CONFIGS
+GGUF_CONFIGS |= dense_configs.GGUF_CONFIGS | {"llama_iq": LLAMA_IQ}
 GGUF_ARCHITECTURES |= dense_configs.GGUF_ARCHITECTURES
 GGUF_TYPES |= dense_configs.GGUF_TYPES
 NEIGHBOURS += dense_configs.NEIGHBOURS
@@ -324,3 +340,16 @@ CONFIGS["gemma3_eyes"] = with_eyes(dense_configs.gemma3(sizes(32, 40, 7, 2, 1, h
                                    "Gemma3ForConditionalGeneration", "gemma3", "siglip_vision_model",
                                    tie_word_embeddings=True, mm_tokens_per_image=4, boi_token_index=94,
                                    eoi_token_index=95, dtype="bfloat16")
+CONFIGS |= {
+    "granitemoe": family("GraniteMoeForCausalLM", "granitemoe", **sizes(32, 40, 2, 4, 2), **GRANITE_MOE,
+                         num_local_experts=5, num_experts_per_tok=2),
+    "ernie4_5_moe": family("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", **sizes(32, 56, 4, 4, 2), **ERNIE,
+                           moe_intermediate_size=24, moe_num_shared_experts=1),
+}
+NEIGHBOURS += ("granitemoe",)
+GGUF_CONFIGS |= {
+    "granitemoe": family("GraniteMoeForCausalLM", "granitemoe", **sizes(64, 32, 2, 2, 1), **GRANITE_MOE,
+                         num_local_experts=6, num_experts_per_tok=2),
+    "ernie4_5_moe": family("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", **sizes(64, 96, 2, 4, 2), **ERNIE,
+                           moe_intermediate_size=32, moe_num_shared_experts=2) | dict(moe_layer_end_index=-1),
+}

@@ -3,6 +3,8 @@
 Texts are longer than the windows, and layers enough for more than one period of them.
 """
 
+import numpy as np
+
 from families import Q, family, sizes
 
 PLAIN = dict(rope_type="default", rope_theta=10000.0)
@@ -104,8 +106,9 @@ CONFIGS = {
                            rope_theta=1000000.0, use_sliding_window=True, sliding_window=8,
                            max_window_layers=1, **UNTIED),
     "phi3": phi3(64, 72, partial_rotary_factor=0.75, rope_theta=10000.0, rope_scaling=None, sliding_window=9),
+    # which texts of the goldens grow out of
     "phi3_longrope": phi3(64, 40, partial_rotary_factor=0.75, rope_theta=10000.0, sliding_window=256,
-                          original_max_position_embeddings=64,
+                          original_max_position_embeddings=52,
                           rope_scaling=dict(type="longrope", short_factor=PHI3_SHORT, long_factor=[8.0] * 6)),
     "gemma2": gemma2(sizes(48, 40, 3, 2, 1, head_dim=20), 30),
     "gemma3": gemma3(sizes(48, 40, 7, 2, 1, head_dim=20), 30),
@@ -143,6 +146,11 @@ GGUF_CONFIGS = {
     "arcee": arcee(sizes(64, 64, 2, 2, 1)),
     "nemotron": nemotron(sizes(64, 64, 2, 2, 1)),
     "starcoder2": starcoder2(sizes(64, 64, 2, 2, 1)),
+    # whose prompt is longer than the original length
+    "phi3_longrope": phi3(64, 64, partial_rotary_factor=0.75, rope_theta=10000.0, sliding_window=256,
+                          original_max_position_embeddings=32,
+                          rope_scaling=dict(type="longrope", short_factor=PHI3_SHORT,
+                                            long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 8.0])),
 }
 GGUF_ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mistral": "llama"}
 NEIGHBOURS = ("granite", "smollm3", "arcee")  # whose rows of Q and K are reordered
@@ -164,6 +172,15 @@ GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma2"]
 LESS_ONE = ("gemma2", "gemma3_text", "nemotron")  # directories have norms less 1
 
 
+def add_longrope(out, config):
+    rope, original = config["rope_scaling"], config["original_max_position_embeddings"]
+    stretch = config["max_position_embeddings"] / original
+    out.add_rope_scaling_orig_ctx_len(original)
+    out.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(stretch) / np.log(original))))
+    for length in ("long", "short"):
+        out.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
+
+
 def add_own_keys(out, config, architecture):
     """The keys of GGUF that these families have."""
     kind, window = config["model_type"], config.get("sliding_window")
@@ -173,10 +190,12 @@ def add_own_keys(out, config, architecture):
         types = config.get("layer_types") or [
             "full_attention" if i % 4 == 3 else "sliding_attention" for i in range(config["num_hidden_layers"])]
         out.add_sliding_window_pattern([t == "sliding_attention" for t in types])
+    if (config.get("rope_scaling") or {}).get("type") == "longrope":
+        add_longrope(out, config)
     if kind == "gemma2":
         out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         out.add_final_logit_softcapping(config["final_logit_softcapping"])
-    if kind == "granite":
+    if kind in ("granite", "granitemoe"):
         out.add_embedding_scale(config["embedding_multiplier"])
         out.add_residual_scale(config["residual_multiplier"])
         out.add_attention_scale(config["attention_multiplier"])

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-BIASES_OF_CHOICE = ("gate.e_score_correction_bias", "e_score_correction_bias")
+BIASES_OF_CHOICE = ("gate.e_score_correction_bias", "e_score_correction_bias",
+                    "gate.moe_statics.e_score_correction_bias")
 UNIT = 2.0**-24  # unit roundoff of float32
 
 
@@ -59,6 +60,7 @@ class Shape:
     windows: list = field(default_factory=list)  # keys that a layer sees, 0: all; empty: all layers
     clamp: tuple = ()  # limit and alpha of experts whose gate is clamped
     tables: list = field(repr=False, default_factory=list)  # frequencies and magnitude by layer, where they differ
+    long: tuple = ()  # the tokens after which a text's positions have other frequencies, and these
     rotated: list = field(default_factory=list)  # by layer; empty: all are
     neighbours: bool = False  # are rotated, in place of halves
     # Of what the attention reads, of what it gives, and the same of the MLP; "" where there is none.
@@ -91,7 +93,7 @@ def inverse_frequencies(head_dim, theta, scaling=None):
         turns = original * plain / (2 * np.pi)
         keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
         return plain * (keep + (1 - keep) / factor), 1.0
-    if kind == "longrope":  # of texts of the original length
+    if kind == "longrope":  # of texts of the original length at most
         stretch = scaling.get("factor") or scaling["max"] / original
         magnitude = 1.0 if stretch <= 1 else np.sqrt(1 + np.log(stretch) / np.log(original))
         return plain / np.asarray(scaling["short_factor"]), scaling.get("attention_factor") or magnitude
@@ -179,7 +181,8 @@ def logits(weights, shape, ids, rows, seed=None):
         inner = gelu(linear(h, p + "gate_proj")) * linear(h, p + "up_proj")
         return linear(noise.relative(inner, 6.0), p + "down_proj")
 
-    cos, sin = turns(shape.inverse_frequency, shape.magnitude)
+    grown = shape.long and n > shape.long[0]
+    cos, sin = turns(shape.long[1] if grown else shape.inverse_frequency, shape.magnitude)
     future = np.triu(np.full((n, n), -np.inf), 1)
 
     def linear(x, name):
@@ -212,7 +215,8 @@ def logits(weights, shape, ids, rows, seed=None):
         else:  # but for their sum
             e = noise.relative(np.exp(logit - logit.max(axis=-1, keepdims=True)))
         biases = [w(p + name) for name in BIASES_OF_CHOICE if p + name in weights]
-        rank = e + biases[0] if biases else logit
+        score = e if shape.sigmoid else e / e.sum(axis=-1, keepdims=True)
+        rank = score + biases[0].reshape(-1) if biases else logit
         chosen = np.argsort(-rank, axis=-1, kind="stable")[:, :shape.active]
         shape.routes.append(np.sort(chosen, axis=-1))
         weight = np.take_along_axis(e, chosen, axis=-1)

@@ -86,7 +86,7 @@ def own_parts(model, c):
     """Returns what a dense family has besides Llama's equations, as fields of exact.Shape."""
     kind = c.model_type
     parts = dict(activation=ACTIVATIONS.get(kind, "silu"), plus=float(kind in ("gemma2", "gemma3_text", "nemotron")),
-                 neighbours=kind in ("glm4", "cohere", "cohere2"), parallel=kind in ("cohere", "cohere2"),
+                 neighbours=kind in ("glm4", "cohere", "cohere2", "ernie4_5_moe"), parallel=kind in ("cohere", "cohere2"),
                  layer_norm=kind in ("cohere", "cohere2", "nemotron", "starcoder2"))
     if kind in NORMS:
         parts["norms"] = NORMS[kind]
@@ -94,7 +94,7 @@ def own_parts(model, c):
         parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=c.query_pre_attn_scalar**-0.5,
                       logit_cap=c.final_logit_softcapping or 0.0,
                       score_cap=c.attn_logit_softcapping or 0.0 if kind == "gemma2" else 0.0)
-    if kind == "granite":
+    if kind in ("granite", "granitemoe"):
         parts |= dict(embedding=c.embedding_multiplier, branch=c.residual_multiplier, logit=1 / c.logits_scaling,
                       score=c.attention_multiplier)
     if kind in ("cohere", "cohere2"):
@@ -150,6 +150,10 @@ def shape_of(model):
         for ours, theirs in zip(tables[kind], rotary_of(model, kind)):
             np.testing.assert_allclose(theirs, ours, rtol=1e-6)
     frequency, magnitude = tables.get("full_attention") or tables[""]
+    if rope.get("rope_type") == "longrope":
+        grown = rope | dict(max=c.max_position_embeddings, short_factor=rope["long_factor"])
+        own["long"] = (rope["original_max_position_embeddings"],
+                       exact.inverse_frequencies(rotary_dim, rope["rope_theta"], grown)[0])
     if "full_attention" in rope:
         own["tables"] = [tables[kind] for kind in c.layer_types]
         rope = rope["full_attention"]
@@ -162,27 +166,42 @@ def shape_of(model):
                        getattr(c, "routed_scaling_factor", 1.0), windows_of(c), clamp_of(c), **own)
 
 
+def in_stretches(shape, prompt, ids, rows, evaluate):
+    """evaluate(ids, rows), rows ascending from the prompt's last on; of each length of text with its frequencies.
+
+    As transformers generates with longrope: what a text was before it grew too long was computed by the short ones.
+    """
+    original = getattr(shape, "long", ()) and shape.long[0]
+    if not original or not len(prompt) <= original < len(ids):
+        return evaluate(ids, rows)
+    early = [row for row in rows if row < original]
+    return np.concatenate([evaluate(ids[:original], early), evaluate(ids, rows[len(early):])])
+
+
 def measure(model, prompt, rows, new_tokens, samples):
     """The golden of a model: reference logits of the prompt's `rows`, greedy text, tolerance.
 
     The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
-    weights = unfused({k.replace("model.language_model.", "model."): v.numpy()
+    plain = lambda k: k.replace("model.language_model.", "model.").replace("block_sparse_moe.", "mlp.")
+    weights = unfused({plain(k): v.numpy()
                        for k, v in model.state_dict().items()})
     shape = shape_of(model)
+    rotary = isinstance(shape, exact.Shape)
+    frequency = rotary_of(model, "full_attention" if shape.tables else "")[0].copy() if rotary else []
     tokens = greedy_text(model, prompt, new_tokens)
     ids = prompt + tokens[:-1]
     steps = list(range(len(prompt) - 1, len(ids)))  # the row that chooses each greedy token
     every = rows + steps
-    reference = reference_logits(model, ids, every)
-    rotary = isinstance(shape, exact.Shape)
+    reference = in_stretches(shape, prompt, ids, every, lambda part, of: reference_logits(model, part, of))
     logits = exact.logits if rotary else exact_layer_norm.logits
 
     def evaluate(seed):
         """Routing is the one step that is not smooth: rounding must not change it."""
         before = list(shape.routes) if rotary else []
-        result = logits(weights, shape, ids, every, seed)
+        result = in_stretches(shape, prompt, ids, every,
+                              lambda part, of: logits(weights, shape, part, of, seed))
         same = seed is None or not rotary or all(map(np.array_equal, shape.routes, before))
         assert same, "rounding changes which experts a row has: take another seed"
         return result
@@ -203,7 +222,7 @@ def measure(model, prompt, rows, new_tokens, samples):
         "tolerance": 2 * spread,
         "reference_error": error,
         "rope_magnitude": shape.magnitude if rotary else 1.0,
-        "inverse_frequency": rotary_of(model, "full_attention" if shape.tables else "")[0] if rotary else [],
+        "inverse_frequency": frequency,
         "greedy_tokens": tokens,
         "greedy_margins": margins,
         "logits": reference[:len(rows)],

@@ -24,6 +24,7 @@ import transformers
 
 import dense_configs
 import golden
+import random_blocks
 from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, INTEGER_CONFIGS,
                      MIXTURES, NEIGHBOURS, Q, VOCAB)
 from fp8_form import as_fp8
@@ -56,6 +57,8 @@ def random_weights(config, seed):
         normal = rng.standard_normal(shape)
         if "mlp.experts" in name and config["model_type"] == "gpt_oss":
             value = of_gpt_oss(name, normal)
+        elif "moe_statics" in name:
+            value = 0.1 * normal  # as large as scores, which are parts of one
         elif name.endswith("self_attn.sinks"):
             value = 1.0 + normal
         elif name.endswith(".weight") and len(shape) == 1:
@@ -126,8 +129,17 @@ def join_gpt_oss(weights):
     return joined
 
 
+# What published files of Granite's and Ernie's mixtures call what transformers 5 has under other names.
+PUBLISHED = {"block_sparse_moe.experts.gate_up_proj": "block_sparse_moe.input_linear.weight",
+             "block_sparse_moe.experts.down_proj": "block_sparse_moe.output_linear.weight",
+             "block_sparse_moe.router.weight": "block_sparse_moe.router.layer.weight",
+             "mlp.gate.moe_statics.": "mlp.moe_statics."}
+
+
 def as_published(config, weights):
-    """Each expert's matrices under names of their own."""
+    """Each expert's matrices under names of their own, but for Granite's."""
+    for ours, theirs in PUBLISHED.items():
+        weights = {name.replace(ours, theirs): value for name, value in weights.items()}
     names = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
     mixtral, published = config["model_type"] in ("mixtral", "minimax_m2"), {}
     for name, value in split_experts(weights).items():
@@ -210,6 +222,10 @@ def to_halves(w, heads):
 
 
 def add_router_keys(out, config):
+    if config["model_type"] == "ernie4_5_moe":
+        out.add_expert_shared_count(config["moe_num_shared_experts"])
+        out.add_interleave_moe_layer_step(config["moe_layer_interval"])
+        out.add_leading_dense_block_count(config["moe_layer_start_index"])
     if config["model_type"] not in golden.SIGMOIDS:
         return
     out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -224,6 +240,8 @@ def add_router_keys(out, config):
 def with_draft_layers(config, tensors):
     """A part of what files have of layers that guess further tokens, which nobody reads."""
     last, drafts = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers", 0)
+    if config["model_type"] == "ernie4_5_moe":
+        return tensors | {"model.mtp_emb_norm.0.weight": torch.ones(config["hidden_size"])}
     return tensors | {f"model.layers.{last + i}.{name}": torch.ones(config["hidden_size"])
                       for i in range(drafts)
                       for name in ("enorm.weight", "input_layernorm.weight", "mlp.gate.weight")}
@@ -238,7 +256,7 @@ def write_gguf(path, config, weights, types):
     theta = (rope or {}).get("rope_theta") or config.get("rope_theta", 10000.0)
     out = gguf.GGUFWriter(path, architecture)
     out.add_name(f"tiny random {architecture}")
-    drafts = config.get("num_nextn_predict_layers", 0)
+    drafts = 0 if architecture == "ernie4_5-moe" else config.get("num_nextn_predict_layers", 0)
     out.add_block_count(config["num_hidden_layers"] + drafts)
     if drafts:
         out.add_nextn_predict_layers(drafts)
@@ -258,9 +276,9 @@ def write_gguf(path, config, weights, types):
         out.add_layer_norm_eps(next(config[key] for key in golden.EPSILONS if key in config))
     dense_configs.add_own_keys(out, config, architecture)
     if config["model_type"] in MIXTURES:
-        counts = ("num_experts", "num_local_experts", "n_routed_experts")
+        counts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
         out.add_expert_count(next(config[key] for key in counts if key in config))
-        out.add_expert_used_count(config["num_experts_per_tok"])
+        out.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_k"])
         if "moe_intermediate_size" in config or architecture == "gpt-oss":
             out.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["intermediate_size"])
         if architecture == "gpt-oss":
@@ -279,7 +297,8 @@ def write_gguf(path, config, weights, types):
     out.add_token_merges([])
     out.add_bos_token_id(1)
     out.add_eos_token_id(2)
-    if rope and rope["rope_type"] == "yarn":
+    kind = rope and rope.get("rope_type")
+    if kind == "yarn":
         out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         out.add_rope_scaling_factor(rope["factor"])
         out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
@@ -288,15 +307,18 @@ def write_gguf(path, config, weights, types):
         if "mscale_all_dim" in rope:
             out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
             out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    elif rope and rope["rope_type"] == "linear":
+    elif kind == "linear":
         out.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         out.add_rope_scaling_factor(rope["factor"])
-    elif rope and rope["rope_type"] == "llama3":
+    elif kind == "llama3":
         frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
-    stored = {}
-    for name, w in split_experts(weights).items():
+    stored, shapes = {}, {}
+    own_name = "block_sparse_moe." if any("block_sparse_moe." in name for name in weights) else "mlp."
+    for name, w in split_experts({k.replace(own_name, "mlp."): v for k, v in weights.items()}).items():
+        shapes[name] = w.shape
+        w = w.reshape(-1) if "moe_statics" in name else w
         target = gguf_name(name, dense_configs.GGUF_NAMES.get(architecture))
         if architecture in ("seed_oss", "glm4moe", "gpt-oss"):
             target = target.replace("ffn_norm", "post_attention_norm")
@@ -305,16 +327,16 @@ def write_gguf(path, config, weights, types):
         kind = types[target.split(".")[-2]] if w.ndim > 1 and not name.endswith(".bias") else Q.F32
         # Converters add 1 to norms that directories have less 1.
         plus = float(config["model_type"] in dense_configs.LESS_ONE and name.endswith("norm.weight"))
-        raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
+        raw = random_blocks.quantize(target, to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)
-        back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(w.shape) - np.float32(plus)
+        back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(shapes[name]) - np.float32(plus)
         stored[name] = to_halves(back, permuted) if permuted else back
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
     out.close()
-    return join_experts(stored)
+    return {k.replace("mlp.", own_name): v for k, v in join_experts(stored).items()}
 
 
 def reference_of(config, weights):

@@ -1,0 +1,141 @@
+#include "src/engine/pool/pooled_weights.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "offload/residency.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+class PooledUnits final : public PooledWeights {
+ public:
+  PooledUnits(Streamer& weights, const SweepLayout& sweep)
+      : weights_(weights), sweep_(sweep), residency_(weights.residency()) {
+    bytes_ = travelling_bytes(sweep_, fixed_part(sweep_, residency_)) -
+             travelling_bytes(sweep_, residency_);
+  }
+
+  std::uint64_t bytes() const override { return bytes_; }
+
+  int give(std::uint64_t bytes) override {
+    int count = 0;
+    for (const std::uint64_t before = bytes_; before - bytes_ < bytes; ++count) evict_one();
+    return count;
+  }
+
+  std::uint64_t least_return() const override {
+    std::uint64_t least = UINT64_MAX;
+    for (std::size_t i = 0; i < residency_.unit.size(); ++i)
+      if (const std::uint64_t own = sweep_.units[i].read.slab_bytes;
+          residency_.unit[i] == Tier::kDisk && own > 0)
+        least = std::min(least, own);
+    return least;
+  }
+
+  int take(std::uint64_t bytes) override {
+    int count = 0;
+    const Residency wanted = filled(sweep_, residency_, bytes);
+    for (std::size_t i = 0; i < wanted.unit.size(); ++i) {
+      if (wanted.unit[i] == residency_.unit[i]) continue;
+      weights_.keep(i);
+      bytes_ += sweep_.units[i].read.slab_bytes;
+      ++count;
+    }
+    residency_ = wanted;
+    return count;
+  }
+
+  void describe(WeightPlan& weights) const override {
+    weights.resident_bytes = resident_bytes();
+    for (std::size_t i = 0; i < weights.units.size(); ++i) {
+      SweepUnit& unit = weights.units[i];
+      unit.own_bytes = sweep_.units[i].read.slab_bytes;
+      unit.bytes = residency_.unit[i] == Tier::kDisk ? unit.own_bytes : 0;
+    }
+  }
+
+  std::uint64_t resident_bytes() const override {
+    return travelling_bytes(sweep_, none_resident(sweep_)) - travelling_bytes(sweep_, residency_);
+  }
+
+ private:
+  void evict_one() {
+    // A unit that the reader has passed costs what is in the ring: others go first.
+    const Residency fixed = fixed_part(sweep_, residency_);
+    std::vector<bool> any, ahead;
+    for (std::size_t i = 0; i < residency_.unit.size(); ++i) {
+      any.push_back(fixed.unit[i] == Tier::kDisk);
+      ahead.push_back(any[i] && !weights_.is_passed(i));
+    }
+    auto unit = next_change(sweep_, residency_, Tier::kHost, ahead);
+    if (!unit) unit = next_change(sweep_, residency_, Tier::kHost, any);
+    require(unit.has_value(), "the pool of weights and texts has no unit left to give");
+    weights_.evict(*unit);
+    residency_.unit[*unit] = Tier::kDisk;
+    bytes_ -= sweep_.units[*unit].read.slab_bytes;
+  }
+
+  Streamer& weights_;
+  const SweepLayout& sweep_;
+  Residency residency_;      // of the units that stay or will
+  std::uint64_t bytes_ = 0;  // of these, as far as they may go
+};
+
+class PooledExperts final : public PooledWeights {
+ public:
+  PooledExperts(ExpertCache& cache, const SweepLayout& sweep, const MemoryPlan& plan)
+      : cache_(cache),
+        slot_(ExpertCache::slot_bytes(sweep)),
+        spare_(ExpertCache::spare_slots(sweep)),
+        most_(plan.most_expert_slots),
+        shared_(plan.resident_bytes - (plan.expert_slots - spare_) * slot_) {}
+
+  std::uint64_t bytes() const override { return (cache_.slots() - spare_) * slot_; }
+
+  int give(std::uint64_t bytes) override {
+    const std::uint64_t count = (bytes + slot_ - 1) / slot_;
+    require(count <= cache_.slots() - spare_, "the pool of experts and texts has no slot to give");
+    cache_.resize(cache_.slots() - count);
+    return static_cast<int>(count);
+  }
+
+  std::uint64_t least_return() const override {
+    return cache_.slots() < most_ ? slot_ : UINT64_MAX;
+  }
+
+  int take(std::uint64_t bytes) override {
+    const std::uint64_t count = std::min<std::uint64_t>(bytes / slot_, most_ - cache_.slots());
+    if (count > 0) cache_.resize(cache_.slots() + count);
+    return static_cast<int>(count);
+  }
+
+  void describe(WeightPlan& weights) const override {
+    weights.resident_bytes = resident_bytes();
+    weights.experts.stay = static_cast<int>(cache_.slots() - spare_);
+  }
+
+  std::uint64_t resident_bytes() const override { return shared_ + bytes(); }
+
+ private:
+  ExpertCache& cache_;
+  const std::uint64_t slot_, spare_, most_;
+  const std::uint64_t shared_;  // bytes of the other weights that rest
+};
+
+}  // namespace
+
+std::unique_ptr<PooledWeights> pooled_units(Streamer& weights, const SweepLayout& sweep) {
+  return std::make_unique<PooledUnits>(weights, sweep);
+}
+
+std::unique_ptr<PooledWeights> pooled_experts(ExpertCache& cache, const SweepLayout& sweep,
+                                              const MemoryPlan& plan) {
+  return std::make_unique<PooledExperts>(cache, sweep, plan);
+}
+
+}  // namespace canopy

@@ -1,0 +1,110 @@
+#include "src/speculation/growers/valued_grower.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+ValuedGrower::ValuedGrower(TokenId root, const Limits& limits, const ChanceVector& weights)
+    : root_(root), limits_(limits), weights_(weights), value_{1}, depth_{0} {
+  require(limits.nodes >= 1 && limits.rows >= 1 && limits.run >= 1,
+          "draft: a valued tree has a root, and forwards have rows");
+  least_ = std::max(limits.node_price, 0.0);
+}
+
+void ValuedGrower::add_children(int parent, const BestTokens& best) {
+  const int depth = depth_[at(parent)] + 1;
+  for (int rank = 1; rank <= best.row.count; ++rank) {
+    const double value = value_[at(parent)] * chance_of(weights_, chance_features(best.row, rank));
+    if (value > least_)  // not so for what is no number
+      tree_.push_back({best.tokens[at(rank - 1)], parent, rank, depth, value, -1});
+  }
+}
+
+void ValuedGrower::keep_best() {
+  // A child is worth less than its parent, so what comes first is a tree.
+  std::sort(tree_.begin(), tree_.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.value != b.value) return a.value > b.value;
+    return std::tie(a.depth, a.parent, a.rank) < std::tie(b.depth, b.parent, b.rank);
+  });
+  if (tree_.size() >= at(limits_.nodes - 1)) {
+    tree_.resize(at(limits_.nodes - 1));
+    if (!tree_.empty()) least_ = tree_.back().value;
+  }
+}
+
+std::vector<DraftedNode> ValuedGrower::choose_rows() {
+  const int room = limits_.run - static_cast<int>(value_.size());
+  const std::size_t most = at(std::max(0, std::min(limits_.rows, room)));
+  std::vector<Candidate*> chosen;
+  double gain = 0;
+  for (Candidate& one : tree_) {
+    const double of_children = kOfChildren * one.value;
+    if (chosen.size() == most || !(of_children > least_)) break;
+    if (one.run >= 0) continue;
+    chosen.push_back(&one);
+    gain += of_children - least_;
+  }
+  if (chosen.empty() || forwards_ == limits_.forwards || !(gain > limits_.forward_price)) return {};
+  ++forwards_;
+  std::vector<DraftedNode> next;
+  for (Candidate* const one : chosen) {
+    one->run = static_cast<int>(value_.size());
+    value_.push_back(one->value);
+    depth_.push_back(one->depth);
+    next.push_back({one->token, one->parent});
+  }
+  return next;
+}
+
+std::vector<DraftedNode> ValuedGrower::take(std::span<const DraftedRow> rows) {
+  const auto first = static_cast<int>(best_.size());
+  require(first + std::ssize(rows) == std::ssize(value_),
+          "draft: a valued tree takes the rows that it asked for");
+  for (const DraftedRow& row : rows) {
+    require(row.best != nullptr, "draft: a valued tree is grown from best tokens");
+    best_.push_back(*row.best);
+  }
+  if (limits_.nodes == 1) return {};
+  for (int run = first; run < static_cast<int>(best_.size()); ++run)
+    add_children(run, best_[at(run)]);
+  keep_best();
+  return choose_rows();
+}
+
+double ValuedGrower::expected_tokens() const {
+  return std::accumulate(tree_.begin(), tree_.end(), 1.0,
+                         [](double sum, const Candidate& one) { return sum + one.value; });
+}
+
+GrownTree ValuedGrower::finish() {
+  std::vector<std::vector<const Candidate*>> children(value_.size());  // by parent, by rank
+  for (const Candidate& one : tree_) children[at(one.parent)].push_back(&one);
+  GrownTree grown{TokenTree(root_), {0}};
+  for (std::size_t node = 0; node < grown.run.size(); ++node) {
+    if (grown.run[node] < 0) continue;
+    std::vector<const Candidate*>& of = children[at(grown.run[node])];
+    std::sort(of.begin(), of.end(),
+              [](const Candidate* a, const Candidate* b) { return a->rank < b->rank; });
+    std::vector<TokenId> tokens;
+    for (const Candidate* const child : of) {
+      tokens.push_back(child->token);
+      grown.run.push_back(child->run);
+    }
+    if (!tokens.empty()) grown.tree.add_children(static_cast<NodeId>(node), tokens);
+  }
+  return grown;
+}
+
+}  // namespace canopy
