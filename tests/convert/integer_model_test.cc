@@ -60,9 +60,7 @@ TEST_P(IntegerModel, IsTheSameModelForMeasurementsAndIsNotPackedTwice) {
   packed();
   const Checkpoint model = Checkpoint::open(dir_ / "rows", Holes::kRefused, Rows::kToBeMade);
   EXPECT_EQ(source_fingerprint(model), source_fingerprint(source()));
-  EXPECT_NE(error_of([&] {
-              pack(model, dir_ / "again", 1, kSilent);
-            }).find("lies by rows already: tensor 'model.layers.0."),
+  EXPECT_NE(error_of([&] { pack(model, dir_ / "again", 1, kSilent); }).find("already: tensor '"),
             std::string::npos);
   EXPECT_EQ(entries(dir_.path()), std::vector<std::string>{"rows"});
 }

@@ -13,8 +13,7 @@ struct IntegerMatrix {
   /// Codes are 32-bit words of 32 / bits fields, lowest bits first.
   enum class Layout : std::uint8_t {
     /// codes [columns, rows / 8]; scales [groups, rows]; zeros [groups, rows / 8]. Fields are rows,
-    /// in
-    /// the order 0 2 4 6 1 3 5 7.
+    /// in the order 0 2 4 6 1 3 5 7.
     kAwq,
     /// codes [columns / fields, rows]; scales [groups, rows]; zeros [groups, rows / fields].
     kGptq,

@@ -113,10 +113,11 @@ IntegerScheme read_pack_quantized(const json& object, const std::string& key) {
     refuse(scheme.name, "transformed inputs", fields.name("transform_config"));
   int number = 0;  // their names are anything
   for (const json& group : *fields.find("config_groups")) {
-    const Fields of(group, key + ".config_groups[" + std::to_string(number++) + "]");
+    const std::string of_group = key + ".config_groups[" + std::to_string(number++) + "]";
+    const Fields of(group, of_group);
     const json* const weights = of.find("weights");
     if (!weights) throw Error("key " + of.name("weights") + " is missing");
-    scheme.forms.push_back(read_form(Fields(*weights, of.name("weights")), scheme.name));
+    scheme.forms.push_back(read_form(Fields(*weights, of_group + ".weights"), scheme.name));
   }
   return scheme;
 }
