@@ -14,6 +14,7 @@
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/quantized/fp8_tensors.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
+#include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 
@@ -159,11 +160,9 @@ RopeFactors read_rope_factors(const GgufModel& model) {
 
 /// The matrix of one expert in a tensor of those of all [experts, rows, columns].
 TensorEntry expert_of(const TensorEntry& all, std::int64_t expert) {
-  TensorEntry one = all;
-  one.shape.erase(one.shape.begin());
-  one.bytes = all.bytes / static_cast<std::uint64_t>(all.shape.front());  // of whole rows
-  one.offset += static_cast<std::uint64_t>(expert) * one.bytes;
-  return one;
+  TensorEntry stacked = all;
+  stacked.shape = {all.shape[0] * all.shape[1], all.shape[2]};
+  return rows_of(stacked, expert * all.shape[1], all.shape[1]);
 }
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
@@ -189,6 +188,38 @@ std::vector<TensorEntry> apart(const Family& family, const ModelConfig& config,
   return all;
 }
 
+/// Takes a tensor of all experts of a layer apart where the rows of several matrices take turns.
+std::vector<TensorEntry> take_turns(const FusedRows& fused, const ModelConfig& config, int layer,
+                                    const TensorEntry& tensor) {
+  const TensorSpec& spec = spec_of(*fused.parts.front());
+  const std::int64_t turns =
+      std::count_if(fused.parts.begin(), fused.parts.end(), [](const auto& p) { return p; });
+  const int experts = config.sizes(layer).experts;
+  std::vector<std::int64_t> wanted{experts};
+  if (spec.of_experts()) wanted.push_back(turns * length(spec.rows, config, layer));
+  wanted.push_back((spec.of_experts() ? 1 : turns) * length(spec.columns, config, layer));
+  if (spec.of_experts() && !tensor.parts)
+    throw Error("tensor " + in_quotes(tensor.name) + " is " + dtype_name(tensor) +
+                ", in which stacked experts lie by columns: take the model in MXFP4, or as a GGUF "
+                "file");
+  if (tensor.shape != wanted)
+    throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
+                ", but the config asks for " + to_string(wanted));
+  std::vector<TensorEntry> all;
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const TensorRole role = *fused.parts[static_cast<std::size_t>(turn)];
+    if (!spec.of_experts()) {
+      all.push_back(values_of_turn(tensor, turn, turns));
+      all.back().name = tensor_name(role, layer);
+    }
+    for (int expert = 0; expert < experts && spec.of_experts(); ++expert) {
+      all.push_back(rows_of_turn(expert_of(tensor, expert), turn, turns));
+      all.back().name = tensor_name(role, layer, expert);
+    }
+  }
+  return all;
+}
+
 /// Takes tensors apart that hold the rows of several matrices of a layer. `pattern`: what the
 /// container calls them. Other tensors stay; names are then canonical, but of those.
 void split_fused(const Family& family, const ModelConfig& config,
@@ -208,6 +239,11 @@ void split_fused(const Family& family, const ModelConfig& config,
       continue;
     }
     require_known_dtype(tensor);
+    if (fused->by_turns) {
+      for (TensorEntry& part : take_turns(*fused, config, layer, tensor))
+        all.push_back(std::move(part));
+      continue;
+    }
     std::vector<std::int64_t> shape(1);
     for (const std::optional<TensorRole> part : fused->parts)
       if (part) shape[0] += length(spec_of(*part).rows, config, layer);
@@ -301,16 +337,13 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
           std::move(header.metadata)};
 }
 
-/// Throws Error if the weights of this family are read from GGUF files alone.
-void refuse_unless_read(const nlohmann::json& config, std::span<const Family> families) {
-  if (!config.is_object()) return;
-  const auto type = config.find("model_type");
-  if (type == config.end() || !type->is_string()) return;
-  const Family* const family = find_family(families, type->get<std::string>());
-  if (family != nullptr && family->gguf_alone)
-    throw Error("a directory of model type " + in_quotes(family->name) +
-                " is not supported, a GGUF file is: convert to GGUF with llama.cpp's "
-                "convert_hf_to_gguf.py");
+/// Throws Error if tensors do not lie by rows.
+void refuse_parts(const std::filesystem::path& directory, const std::vector<TensorEntry>& tensors,
+                  const ModelConfig& config) {
+  if (std::ranges::none_of(tensors, [](const auto& t) { return t.parts != nullptr; })) return;
+  throw Error(directory.string() + " has weights that do not lie by rows (" + config.quantization +
+              "): write them so once, with the same values, by `canopy pack -m " +
+              directory.string() + " -o DIR`, and take DIR as the model");
 }
 
 Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
@@ -322,7 +355,6 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   const nlohmann::json whole = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
   nlohmann::json json =
       in_context("reading " + config_file.string(), [&] { return text_config(whole); });
-  in_context("reading " + config_file.string(), [&] { refuse_unless_read(json, families); });
   // End tokens are those that transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
   nlohmann::json generation;
@@ -342,11 +374,6 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       refuse_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel));
     });
   Quantization scheme = quantization_of(json);
-  if (scheme.integers && rows == Rows::kThere)
-    throw Error(directory.string() + " has weights by " + scheme.integers->name +
-                ", which do not lie by rows: write them so once, with the same values, by "
-                "`canopy pack -m " +
-                directory.string() + " -o DIR`, and take DIR as the model");
   TensorIndex index = read_safetensors(directory, holes);
   if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
@@ -356,6 +383,8 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   in_context("reading the scales of " + directory.string(), [&] {
     if (scheme.integers)
       join_integer_tensors(index, *scheme.integers, config);
+    else if (scheme.mxfp4)
+      join_mxfp4_tensors(index, config);
     else
       join_fp8_tensors(index, scheme.fp8, *family, config);
   });
@@ -373,6 +402,7 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });
+  if (rows == Rows::kThere) refuse_parts(directory, tensors, config);
   if (holes == Holes::kRefused) note_zero_matrices(index.files, tensors, config);
   Metadata metadata = flatten_config(json);
   if (!index.source.empty()) metadata.set(std::string(kSourceFingerprint), index.source);

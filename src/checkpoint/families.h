@@ -31,6 +31,7 @@ struct StoredName {
 struct FusedRows {
   std::string_view name, gguf;                     // in safetensors, in GGUF; "": apart there
   std::array<std::optional<TensorRole>, 3> parts;  // in their order
+  bool by_turns = false;  // a row of each, then the next of each; biases of experts: values
 };
 
 inline constexpr std::array kPlainLayers{LayerConfig{}};
@@ -84,7 +85,6 @@ struct Family {
   Gating gating = {};      // of experts, where files do not say
   /// In GGUF files, yarn's ramp is bounded by whole pairs; Hugging Face's say whether it is.
   bool gguf_truncated_yarn = true;
-  bool gguf_alone = false;  // Canopy reads the weights from GGUF files, and from no directories
   std::span<const std::string_view> own_keys = {};  // that its reader reads, and others refuse
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors

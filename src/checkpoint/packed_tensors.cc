@@ -47,9 +47,9 @@ std::uint64_t parse_checksum(const json& value) {
   throw Error("its checksum is not 'xxh3:' and 16 hexadecimal digits");
 }
 
-/// The format of whole numbers by rows that a description names; null for another.
-const WeightFormat* find_integers(const json& description) {
-  for (const WeightFormat& format : kIntegerFormats)
+/// The format of blocks by rows that a description names; null for another.
+const WeightFormat* find_rows(const json& description) {
+  for (const WeightFormat& format : kPackedRows)
     if (description.at("codec") == format.name) return &format;
   return nullptr;
 }
@@ -119,9 +119,9 @@ class Stored {
   std::map<std::string, TensorEntry> by_name_;
 };
 
-/// One matrix of whole numbers by rows.
-TensorEntry integer_entry(const std::string& name, const json& description,
-                          const WeightFormat& format, Stored& stored) {
+/// One matrix in blocks by rows.
+TensorEntry rows_entry(const std::string& name, const json& description, const WeightFormat& format,
+                       Stored& stored) {
   TensorEntry tensor = stored.take(name + std::string(packed::kPayload), DType::kU8);
   tensor.name = name;
   tensor.dtype = format.dtype;
@@ -180,9 +180,9 @@ std::vector<TensorEntry> with_packed_tensors(std::vector<TensorEntry> stored,
         if (!d.is_object()) throw Error("its description is not an object");
         const std::uint64_t checksum = parse_checksum(d.value("checksum", json()));
         if (d.contains("codec")) {
-          const WeightFormat* const integers = find_integers(d);
-          result.push_back(integers ? integer_entry(n, d, *integers, tensors)
-                                    : packed_entry(n, d, tensors, reader));
+          const WeightFormat* const rows = find_rows(d);
+          result.push_back(rows ? rows_entry(n, d, *rows, tensors)
+                                : packed_entry(n, d, tensors, reader));
           result.back().checksum = checksum;
         } else if (TensorEntry* const plain = tensors.find(n)) {
           plain->checksum = checksum;

@@ -12,7 +12,7 @@
 #include "src/base/formats/packed_format.h"
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
-#include "src/convert/integer_rows.h"
+#include "src/convert/rows_of_parts.h"
 
 namespace canopy {
 
@@ -83,8 +83,8 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
     into.resize(tensor.bytes);
     return read_at(tensor, tensor.offset, into);
   }
-  if (tensor.integers)
-    return make_integer_rows(
+  if (tensor.parts)
+    return make_rows_of_parts(
         tensor, first, count,
         [&](const TensorEntry& part, std::uint64_t offset, std::span<std::byte> bytes) {
           read_at(part, offset, bytes);

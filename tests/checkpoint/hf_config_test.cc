@@ -263,7 +263,6 @@ TEST(HfConfig, NamesTheSchemeOfQuantisedWeights) {
   constexpr const char* kMethod = "quantization_config";
   for (const Case& c : {
            Case{kMethod, {{"quant_method", "fbgemm_fp8"}}, "by FP8 (FBGEMM) (key"},
-           Case{kMethod, {{"quant_method", "mxfp4"}}, "by MXFP4 (key"},
            Case{kMethod,
                 {{"quant_method", "compressed-tensors"}, {"format", "marlin-24"}},
                 "by compressed-tensors (\"marlin-24\") (key"},
@@ -293,8 +292,7 @@ TEST(HfConfig, NamesTheSchemeOfQuantisedWeights) {
                  c.error + (" '" + std::string(c.key)) +
                      "') is not supported: take the model in BF16 or F16, or as a GGUF file in Q"))
         << c.value;
-  for (const auto& [method, type] :
-       {std::pair("fbgemm_fp8", "Q8_0;"), {"mxfp4", "Q4_K;"}, {"new", "Q8_0 or Q4_K;"}})
+  for (const auto& [method, type] : {std::pair("fbgemm_fp8", "Q8_0;"), {"new", "Q8_0 or Q4_K;"}})
     EXPECT_TRUE(mentions(error_with({{kMethod, {{"quant_method", method}}}}),
                          std::string("GGUF file in ") + type));
   for (const char* key : {kMethod, "quantization", "compression_config"})

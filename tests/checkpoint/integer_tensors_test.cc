@@ -109,10 +109,10 @@ TEST(IntegerTensors, BecomeOneMatrixWhoseRowsHaveAFormat) {
     EXPECT_EQ(matrix.dtype, DType::kI4_32);
     EXPECT_EQ(matrix.shape, (std::vector<std::int64_t>{16, 64}));
     EXPECT_EQ(matrix.bytes, tensor_bytes(matrix));
-    ASSERT_TRUE(matrix.integers);
+    ASSERT_TRUE(matrix.parts);
     EXPECT_EQ(place_in_file(matrix).bytes, 512u);  // of the codes
     const TensorEntry part = rows_of(rows_of(matrix, 3, 10), 4, 2);
-    EXPECT_EQ(part.integers->first_row, 7);
+    EXPECT_EQ(part.parts->first_row, 7);
     EXPECT_EQ(part.offset, matrix.offset);
   }
 }
@@ -247,10 +247,10 @@ TEST(IntegerScheme, GroupsOfTwoFormsDifferByTheirShapes) {
   json other = parts.scheme["config_groups"]["group_0"];
   other["weights"]["group_size"] = 64;
   parts.scheme["config_groups"]["group_1"] = other;
-  EXPECT_EQ(joined(parts).tensors.at(0).integers->group, 32);
+  EXPECT_EQ(joined(parts).tensors.at(0).parts->group, 32);
   parts.shape("weight_scale", {16, 1});
   parts.shape("weight_zero_point", {2, 1});
-  EXPECT_EQ(joined(parts).tensors.at(0).integers->group, 64);
+  EXPECT_EQ(joined(parts).tensors.at(0).parts->group, 64);
 }
 
 }  // namespace

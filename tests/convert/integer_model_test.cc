@@ -8,6 +8,7 @@
 
 #include "src/checkpoint/fingerprint.h"
 #include "src/convert/pack/pack.h"
+#include "tests/convert/expert_places.h"
 #include "tests/convert/tiny_outputs.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
@@ -18,19 +19,27 @@ namespace {
 
 namespace fs = std::filesystem;
 /// A tiny model of make_goldens.py, as its directory has it and as `pack` leaves it.
-class IntegerModel : public ::testing::TestWithParam<const char*> {
+struct Model {
+  const char* name;
+  int matrices;      // that become rows
+  const char* last;  // one of them
+};
+void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
+fs::path directory_of(const Model& model) { return test_data() / "model" / model.name; }
+
+class IntegerModel : public ::testing::TestWithParam<Model> {
  protected:
   static Checkpoint source() {
-    return Checkpoint::open(test_data() / "model" / GetParam(), Holes::kRefused, Rows::kToBeMade);
+    return Checkpoint::open(directory_of(GetParam()), Holes::kRefused, Rows::kToBeMade);
   }
   PackReport packed() const { return pack(source(), dir_ / "rows", 2, kSilent); }
   const TempDir dir_;
 };
 
 TEST_P(IntegerModel, GivesTheReferencesLogitsWithinRounding) {
-  EXPECT_EQ(packed().by_rows, 2 * 7);
+  EXPECT_EQ(packed().by_rows, GetParam().matrices);
   const Checkpoint model = Checkpoint::open(dir_ / "rows");
-  const fs::path file = test_data() / "model" / (std::string(GetParam()) + ".golden.json");
+  const fs::path file = test_data() / "model" / (std::string(GetParam().name) + ".golden.json");
   const auto golden = nlohmann::json::parse(std::ifstream(file));
   const auto prompt = golden.at("prompt").get<std::vector<TokenId>>();
   const auto rows = golden.at("rows").get<std::vector<std::int32_t>>();
@@ -49,8 +58,8 @@ TEST_P(IntegerModel, HasTheLogitsOfItsValuesInF32BitForBitResidentAndStreamed) {
   const UnpackReport report = unpack(model, dir_ / "floats", 2, kSilent);
   EXPECT_EQ(report.checked, report.tensors);
   const Checkpoint floats = Checkpoint::open(dir_ / "floats");
-  EXPECT_TRUE(std::ranges::none_of(floats.tensors(),
-                                   [](const auto& t) { return is_of_integers(t.dtype); }));
+  EXPECT_TRUE(
+      std::ranges::none_of(floats.tensors(), [](const auto& t) { return in_blocks(t.dtype); }));
   const std::vector<float> expected = logits_of(floats);
   EXPECT_EQ(logits_of(model), expected);
   EXPECT_EQ(streamed_logits_of(model), expected);
@@ -66,7 +75,7 @@ TEST_P(IntegerModel, IsTheSameModelForMeasurementsAndIsNotPackedTwice) {
 }
 
 TEST_P(IntegerModel, AsItIsTheErrorSaysWhatToRun) {
-  const fs::path directory = test_data() / "model" / GetParam();
+  const fs::path directory = directory_of(GetParam());
   const std::string error = error_of([&] { Checkpoint::open(directory); });
   EXPECT_NE(error.find("`canopy pack -m " + directory.string() + " -o DIR`"), std::string::npos)
       << error;
@@ -76,7 +85,7 @@ TEST_P(IntegerModel, AsItIsTheErrorSaysWhatToRun) {
 TEST_P(IntegerModel, AChangedByteIsFoundByTheChecksumOfTheValues) {
   packed();
   const Checkpoint model = Checkpoint::open(dir_ / "rows");
-  const TensorEntry& matrix = *model.find("model.layers.1.mlp.down_proj.weight");
+  const TensorEntry& matrix = *model.find(GetParam().last);
   {
     std::fstream file(model.files()[0], std::ios::binary | std::ios::in | std::ios::out);
     const auto last = static_cast<std::streamoff>(matrix.offset + matrix.bytes - 1);
@@ -87,15 +96,28 @@ TEST_P(IntegerModel, AChangedByteIsFoundByTheChecksumOfTheValues) {
   }
   EXPECT_NE(error_of([&] {
               unpack(model, dir_ / "floats", 2, kSilent);
-            }).find("tensor 'model.layers.1.mlp.down_proj.weight'"),
+            }).find("tensor '" + std::string(GetParam().last) + "'"),
             std::string::npos);
   EXPECT_EQ(entries(dir_.path()), std::vector<std::string>{"rows"});
 }
 
+TEST_P(IntegerModel, HasTheSameLogitsWhereverItsExpertsAre) {
+  packed();
+  const Checkpoint model = Checkpoint::open(dir_ / "rows");
+  if (model.config().experts.count == 0) GTEST_SKIP() << "it has none";
+  unpack(model, dir_ / "floats", 2, kSilent);
+  expect_logits_of(Checkpoint::open(dir_ / "floats"), model);
+}
+
+constexpr const char *kDown = "model.layers.1.mlp.down_proj.weight",
+                     *kDownOfExpert = "model.layers.1.mlp.experts.3.down_proj.weight";
 INSTANTIATE_TEST_SUITE_P(Forms, IntegerModel,
-                         ::testing::Values("qwen2_awq", "llama_gptq", "mistral_packed",
-                                           "llama_packed_8"),
-                         [](const auto& info) { return std::string(info.param); });
+                         ::testing::Values(Model{"qwen2_awq", 2 * 7, kDown},
+                                           Model{"llama_gptq", 2 * 7, kDown},
+                                           Model{"mistral_packed", 2 * 7, kDown},
+                                           Model{"llama_packed_8", 2 * 7, kDown},
+                                           Model{"gpt_oss", 3 * 5 * 3, kDownOfExpert}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace canopy::test

@@ -1,7 +1,5 @@
 // Matrices of whole numbers that do not lie by rows: each weight that `pack` makes of them is the
 // reference's.
-#include "src/convert/integer_rows.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +8,10 @@
 
 #include "src/base/formats/weight_format.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
+#include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
+#include "src/convert/rows_of_parts.h"
 #include "tests/test_data.h"
 
 namespace canopy::test {
@@ -27,7 +27,9 @@ struct GoldenMatrix {
     nlohmann::json config;
     config["quantization_config"] = nlohmann::json::parse(std::ifstream(files / (name + ".json")));
     ModelConfig model;
-    join_integer_tensors(index, *quantization_of(config).integers, model);
+    const Quantization scheme = quantization_of(config);
+    scheme.mxfp4 ? join_mxfp4_tensors(index, model)
+                 : join_integer_tensors(index, *scheme.integers, model);
   }
   const TensorEntry& tensor(const std::string& name) const {
     return *std::ranges::find(index.tensors, name, &TensorEntry::name);
@@ -41,7 +43,7 @@ struct GoldenMatrix {
   /// Rows of "m.weight", or of a part of it.
   std::vector<float> rows(const TensorEntry& matrix, std::int64_t first, std::int64_t count) const {
     std::vector<std::byte> bytes;
-    make_integer_rows(
+    make_rows_of_parts(
         matrix, first, count,
         [&](const TensorEntry& part, std::uint64_t at, std::span<std::byte> into) {
           read(part, at, into);
@@ -108,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
                       FormCase{"packed_channel", DType::kI4_32},
                       FormCase{"packed_8", DType::kI8_32},
                       FormCase{"packed_8_zeros", DType::kI8_128},
-                      FormCase{"packed_tensor", DType::kI4_64}),
+                      FormCase{"packed_tensor", DType::kI4_64}, FormCase{"mxfp4", DType::kMXFP4}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

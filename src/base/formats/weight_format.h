@@ -83,9 +83,10 @@ using GgufBlocks =
                  format::Q3_K, format::Q4_K, format::Q5_K, format::Q6_K, format::IQ4_NL,
                  format::IQ4_XS, format::MXFP4, format::IQ2_XXS, format::IQ2_XS, format::IQ2_S,
                  format::IQ3_XXS, format::IQ3_S, format::IQ1_S, format::IQ1_M, format::NVFP4>;
-/// Blocks that `canopy pack` writes.
 using IntegerFormats =
     format::List<format::I4_32, format::I4_64, format::I4_128, format::I8_32, format::I8_128>;
+/// Blocks that `canopy pack` writes.
+using PackedRows = decltype(IntegerFormats() + format::List<format::MXFP4>());
 using BlockFormats = decltype(GgufBlocks() + IntegerFormats());
 using GgufFormats = decltype(PlainFormats() + GgufBlocks());
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
@@ -131,11 +132,7 @@ constexpr const WeightFormat* find_format(DType dtype) {
   return nullptr;
 }
 inline constexpr auto kIntegerFormats = as_data(IntegerFormats());
-constexpr bool is_of_integers(DType dtype) {
-  for (const WeightFormat& f : kIntegerFormats)
-    if (f.dtype == dtype) return true;
-  return false;
-}
+inline constexpr auto kPackedRows = as_data(PackedRows());
 constexpr bool in_blocks(DType dtype) {
   const WeightFormat* const f = find_format(dtype);
   return f != nullptr && f->block_elements > 1;

@@ -64,6 +64,24 @@ constexpr auto kSunkExperts = [] {
   return std::array{windowed, full};
 }();
 
+constexpr auto kGptOssNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kRouter, "model.layers.#.mlp.router.weight"},
+       {kRouterBias, "model.layers.#.mlp.router.bias"},
+       {kExpertDownBias, "model.layers.#.mlp.experts.down_proj_bias"}});
+}();
+constexpr std::array kExpertsByTurns{
+    FusedRows{"model.layers.#.mlp.experts.gate_up_proj",
+              "",
+              {TensorRole::kExpertGate, TensorRole::kExpertUp},
+              true},
+    FusedRows{"model.layers.#.mlp.experts.gate_up_proj_bias",
+              "",
+              {TensorRole::kExpertGateBias, TensorRole::kExpertUpBias},
+              true},
+    FusedRows{"model.layers.#.mlp.experts.down_proj", "", {TensorRole::kExpertDown}, true}};
+
 constexpr std::array kNormedBiasedExperts{
     LayerConfig{.qkv_bias = true, .qk_norm = true, .experts = true}};
 

@@ -59,7 +59,7 @@ IntegerScheme::Form read_form(const Fields& of, const std::string& scheme) {
 
 IntegerScheme read_awq(const json& object, const std::string& key) {
   const Fields fields(object, key);
-  IntegerScheme scheme{.name = "AWQ", .layout = IntegerMatrix::Layout::kAwq, .forms = {}};
+  IntegerScheme scheme{.name = "AWQ", .layout = MatrixParts::Layout::kAwq, .forms = {}};
   const std::string version = fields.text("version", "gemm");
   if (version != "gemm" && version != "GEMM")
     refuse(scheme.name, "the order of the version " + in_quotes(version), fields.name("version"));
@@ -72,7 +72,7 @@ IntegerScheme read_awq(const json& object, const std::string& key) {
 
 IntegerScheme read_gptq(const json& object, const std::string& key) {
   const Fields fields(object, key);
-  IntegerScheme scheme{.name = "GPTQ", .layout = IntegerMatrix::Layout::kGptq, .forms = {}};
+  IntegerScheme scheme{.name = "GPTQ", .layout = MatrixParts::Layout::kGptq, .forms = {}};
   const std::string format = fields.text("checkpoint_format", "gptq");
   if (format != "gptq" && format != "gptq_v2")
     refuse(scheme.name, "the order of the format " + in_quotes(format),
@@ -100,7 +100,7 @@ bool is_pack_quantized(const json& object) {
 IntegerScheme read_pack_quantized(const json& object, const std::string& key) {
   const Fields fields(object, key);
   IntegerScheme scheme{.name = "compressed-tensors (pack-quantized)",
-                       .layout = IntegerMatrix::Layout::kCompressed,
+                       .layout = MatrixParts::Layout::kCompressed,
                        .forms = {}};
   for (const char* of_keys : {"kv_cache_scheme", "kv_cache_quant_method"})
     if (const json* const value = fields.find(of_keys))

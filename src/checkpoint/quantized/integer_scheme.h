@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "src/checkpoint/quantized/integer_matrix.h"
+#include "src/checkpoint/quantized/matrix_parts.h"
 
 namespace canopy {
 
 /// A config.json's scheme of whole numbers.
 struct IntegerScheme {
   std::string name;  // for messages: "AWQ"
-  IntegerMatrix::Layout layout;
+  MatrixParts::Layout layout;
   int zero_added = 0;
   /// Matrices that the scheme allows.
   struct Form {

@@ -56,7 +56,7 @@ class Join {
   Join(TensorIndex& index, const IntegerScheme& scheme)
       : index_(index),
         scheme_(scheme),
-        suffixes_(scheme.layout == IntegerMatrix::Layout::kCompressed ? kOfPacked : kOfQweight) {
+        suffixes_(scheme.layout == MatrixParts::Layout::kCompressed ? kOfPacked : kOfQweight) {
     for (const TensorEntry& tensor : index.tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
@@ -69,7 +69,7 @@ class Join {
     require_words(codes, 2);
     const TensorEntry* const scales = find(suffixes_.scales);
     if (!scales) throw Error("its part " + in_quotes(part(suffixes_.scales)) + " is missing");
-    IntegerMatrix m{scheme_.layout, 0, 0, 0, 0, scheme_.zero_added, codes, *scales, {}};
+    MatrixParts m{scheme_.layout, 0, 0, 0, 0, scheme_.zero_added, codes, *scales, {}};
     require_scales(*scales);
     if (const TensorEntry* const zeros = find(suffixes_.zeros)) {
       require_words(*zeros, 2);
@@ -87,7 +87,7 @@ class Join {
     matrix.dtype = format.dtype;
     matrix.shape = {m.rows, m.columns};
     matrix.bytes = tensor_bytes(format.dtype, matrix.shape);
-    matrix.integers = std::make_shared<const IntegerMatrix>(std::move(m));
+    matrix.parts = std::make_shared<const MatrixParts>(std::move(m));
     gone_.insert(codes.name);
     return matrix;
   }
@@ -151,9 +151,9 @@ class Join {
   }
 
   /// Reads rows and columns from the shapes, and the bits where these say them.
-  void put_shape(IntegerMatrix& m) {
+  void put_shape(MatrixParts& m) {
     const Shape& codes = m.codes.shape;
-    if (m.layout == IntegerMatrix::Layout::kCompressed) {
+    if (m.layout == MatrixParts::Layout::kCompressed) {
       const TensorEntry* const shape = find(kShape);
       if (!shape) throw Error("its part " + in_quotes(part(kShape)) + " is missing");
       const bool narrow = type_of(*shape) == "I32";
@@ -171,7 +171,7 @@ class Join {
     // AWQ's and GPTQ's scheme says the bits of all matrices.
     m.bits = scheme_.forms.front().bits;
     const std::int64_t fields = 32 / m.bits;
-    const bool awq = m.layout == IntegerMatrix::Layout::kAwq;
+    const bool awq = m.layout == MatrixParts::Layout::kAwq;
     m.columns = awq ? codes[0] : codes[0] * fields;
     m.rows = awq ? codes[1] * fields : codes[1];
     if (m.rows > kMostDim || m.columns > kMostDim)
@@ -179,9 +179,9 @@ class Join {
   }
 
   /// Finds the form of the scheme that the shapes have.
-  void put_form(IntegerMatrix& m) {
+  void put_form(MatrixParts& m) {
     for (const IntegerScheme::Form& form : scheme_.forms) {
-      IntegerMatrix as = m;
+      MatrixParts as = m;
       as.bits = form.bits;
       as.group = form.group < 0 ? m.columns : std::min(form.group, m.columns);
       if (form.zeros != m.zeros.has_value() || !fits(as)) continue;
@@ -195,15 +195,15 @@ class Join {
         (m.zeros ? " and zero points " + to_string(m.zeros->shape) : " without zero points") +
         " are those of no form that " + scheme_.name + " of the config has");
   }
-  static bool fits(const IntegerMatrix& m) {
+  static bool fits(const MatrixParts& m) {
     const std::int64_t fields = 32 / m.bits, groups = divided_up(m.columns, m.group);
     const Shape& scales = m.scales.shape;
     switch (m.layout) {
-      case IntegerMatrix::Layout::kAwq:
-      case IntegerMatrix::Layout::kGptq:
+      case MatrixParts::Layout::kAwq:
+      case MatrixParts::Layout::kGptq:
         return scales == Shape{groups, m.rows} && m.rows % fields == 0 && m.zeros &&
                m.zeros->shape == Shape{groups, m.rows / fields};
-      case IntegerMatrix::Layout::kCompressed:
+      default:
         break;
     }
     const bool whole = groups == 1 && (scales == Shape{1} || scales == Shape{1, 1});
@@ -213,7 +213,7 @@ class Join {
   }
 
   /// Throws Error unless the groups are runs of columns.
-  void require_natural_order(const TensorEntry& order, const IntegerMatrix& m) const {
+  void require_natural_order(const TensorEntry& order, const MatrixParts& m) const {
     require_words(order, 1);
     if (order.shape != Shape{m.columns})
       refuse_part(order, "a vector of " + std::to_string(m.columns) + " groups");

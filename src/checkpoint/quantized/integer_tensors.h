@@ -5,7 +5,7 @@
 namespace canopy {
 
 /// Joins codes, scales and zero points of a directory's matrices to tensors NAME.weight that have
-/// TensorEntry::integers. The tensors decide which modules have them; the scheme says in what form.
+/// TensorEntry::parts. The tensors decide which modules have them; the scheme says in what form.
 /// Says in the config what there was. Throws Error naming the tensor where the files do not agree
 /// with the scheme, where the columns of a matrix are ordered by activation, and where no format of
 /// rows has its groups.

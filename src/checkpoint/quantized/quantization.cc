@@ -25,7 +25,6 @@ struct Scheme {
 constexpr std::array kSchemes{
     Scheme{"fp8", "FP8", "Q8_0"},
     Scheme{"fbgemm_fp8", "FP8 (FBGEMM)", "Q8_0"},
-    Scheme{"mxfp4", "MXFP4", "Q4_K"},
     Scheme{"compressed-tensors", "compressed-tensors", "Q8_0 or Q4_K"},
     Scheme{"bitsandbytes", "bitsandbytes", "Q8_0 or Q4_K"},
     Scheme{"modelopt", "ModelOpt", "Q8_0 or Q4_K"},
@@ -89,6 +88,8 @@ Quantization quantization_of(const json& object_of_config) {
       scheme.fp8 = read_compressed_tensors(*object, key);
     else if (says_nothing && is_pack_quantized(*object))
       scheme.integers = read_pack_quantized(*object, key);
+    else if (method == "mxfp4")
+      scheme.mxfp4 = true;
     else if (method == "awq")
       scheme.integers = read_awq(*object, key);
     else if (method == "gptq")

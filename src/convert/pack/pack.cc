@@ -76,12 +76,12 @@ struct SweepOrder {
 /// The type that holds a tensor's values as they are, one by one.
 DType plain_type(const TensorEntry& tensor) {
   if (const PackedFormat* const packed = find_packed_format(tensor.dtype)) return packed->plain;
-  return is_of_integers(tensor.dtype) ? DType::kF32 : tensor.dtype;
+  return in_blocks(tensor.dtype) ? DType::kF32 : tensor.dtype;
 }
 
-/// Gives `out` the values of rows of whole numbers as f32.
-void integers_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
-                     std::vector<std::byte>& out) {
+/// Gives `out` the values of rows in blocks as f32.
+void blocks_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
+                   std::vector<std::byte>& out) {
   const auto columns = static_cast<std::size_t>(tensor.shape[1]);
   const std::size_t row = row_bytes(tensor.dtype, tensor.shape[1]);
   std::vector<float> values(columns);
@@ -110,8 +110,8 @@ class Packer {
     for (const auto& unit : order.units) {
       file_.align();
       for (const TensorEntry* matrix : unit) {
-        if (matrix->integers) {
-          write_integers(*matrix);
+        if (matrix->parts) {
+          write_rows(*matrix);
           ++report_.by_rows;
           continue;
         }
@@ -158,12 +158,12 @@ class Packer {
   }
 
   /// Writes rows as pass_rows() gives them. Their checksum is that of their values as f32.
-  void write_integers(const TensorEntry& tensor) {
+  void write_rows(const TensorEntry& tensor) {
     Checksum checksum;
     const std::string name = stored_name(family_, tensor.name);
     file_.begin(name + std::string(packed::kPayload));
     const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
-                          MadeRows& made) { integers_as_f32(tensor, stored, made.bytes); };
+                          MadeRows& made) { blocks_as_f32(tensor, stored, made.bytes); };
     pass_rows(rows_, tensor, threads_, make, [&](const RowBatch& batch) {
       for (const MadeRows& made : batch.made) checksum.add(made.bytes);
       file_.write(batch.stored);
@@ -253,10 +253,10 @@ void check_source(const Checkpoint& model) {
     if (is_packed(tensor.dtype))
       throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
                   " is " + name(tensor.dtype));
-    if (is_of_integers(tensor.dtype) && !tensor.integers)
+    if (in_blocks(tensor.dtype) && !tensor.parts && tensor.checksum)
       throw Error(model.root().string() + " lies by rows already: tensor " +
                   in_quotes(tensor.name) + " is " + name(tensor.dtype));
-    if ((in_blocks(tensor.dtype) && !tensor.integers) || !tensor.companion.empty())
+    if ((in_blocks(tensor.dtype) && !tensor.parts) || !tensor.companion.empty())
       throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
                   dtype_name(tensor) +
                   ", which is small already; packing is for models in BF16, such as the one that "
@@ -295,7 +295,7 @@ void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const
     if (is_packed(tensor.dtype))
       unpack_rows(tensor, first, count, stored, made.bytes);
     else
-      integers_as_f32(tensor, stored, made.bytes);
+      blocks_as_f32(tensor, stored, made.bytes);
   };
   pass_rows(rows, tensor, threads, make, [&](const RowBatch& batch) {
     for (const MadeRows& made : batch.made) take(made.bytes);
@@ -323,7 +323,7 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
 UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,
                     const Progress& progress) {
   require(threads > 0, "unpack: needs a thread");
-  if (std::ranges::all_of(model.tensors(), [](const auto& t) { return plain_type(t) == t.dtype; }))
+  if (std::ranges::none_of(model.tensors(), [](const auto& t) { return t.checksum.has_value(); }))
     throw Error(model.root().string() + " is not packed");
   UnpackReport report;
   const Family& family = family_of(model.config());

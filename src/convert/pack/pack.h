@@ -10,11 +10,11 @@ namespace canopy {
 struct PackReport {
   std::uint64_t source_bytes = 0, bytes = 0;  // of weights before; of the weights' file after
   int packed = 0, plain = 0;                  // matrices that were packed, and that were not
-  int by_rows = 0;  // of whole numbers in another order, which became rows
+  int by_rows = 0;                            // of codes in another order, which became rows
 };
 /// Writes a model as a directory whose BF16 matrices are packed, in the order of a sweep, each unit
 /// at a multiple of 4096 bytes (docs/formats.md, "Packed models"). A matrix that its codec makes no
-/// smaller, and one of F16 or F32, stays as it is; one with TensorEntry::integers becomes rows with
+/// smaller, and one of F16 or F32, stays as it is; one with TensorEntry::parts becomes rows with
 /// the same values. Streams; the same model gives the same bytes. The directory does not appear
 /// before it is complete. Throws Error; Stopped by way of `progress`.
 PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,

@@ -179,7 +179,7 @@ void copy_hf_files(const Checkpoint& source, const fs::path& directory) {
   const ordered_json whole = parse_ordered_json(with_quoted_literals(config));
   ordered_json json = text_config_of(source, whole);
   // A scheme says how values that lie otherwise are stored.
-  if (std::ranges::any_of(source.tensors(), [](const auto& t) { return t.integers != nullptr; }))
+  if (std::ranges::any_of(source.tensors(), [](const auto& t) { return t.parts != nullptr; }))
     for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
   if (untie(source, json) || json != whole) config = json.dump(2) + "\n";
   write_text_file(directory / "config.json", config);

@@ -8,7 +8,8 @@ Each file has the parts of a matrix `m` in the form that NAME.json, a quantizati
 `m.expected`, its weights as float32, which hold them exactly. Codes and zero points are random and have
 every value; scales are random but for chosen ones: zero, negative, the smallest and the largest of their
 type. compressed-tensors' own dequantizer, which rounds to the scales' type, agrees with each of its
-matrices; the definition of AWQ's and GPTQ's forms stands in ../model/integer_form.py. Deterministic.
+matrices; the definition of AWQ's and GPTQ's forms stands in ../model/integer_form.py. MXFP4 is GPT-OSS's form, with
+the values that transformers gives it. Deterministic.
 """
 
 import json
@@ -25,6 +26,7 @@ import integer_form  # noqa: E402
 
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor  # noqa: E402
 from compressed_tensors.quantization import QuantizationScheme  # noqa: E402
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors  # noqa: E402
 
 
 def awq(group):
@@ -98,6 +100,17 @@ def matrix(scheme, rows, columns, dtype, rng):
     return {f"m.{end}": tensor for end, tensor in stored.items()} | {"m.expected": torch.from_numpy(expected)}
 
 
+def mxfp4_matrix(rng):
+    """Every code, and scales down to the smallest; none with which a weight is infinite. transformers' own values."""
+    rows, columns = 10, 128
+    codes = rng.permutation(np.arange(rows * columns // 2) % 256).astype(np.uint8).reshape(rows, -1, 16)
+    scales = rng.integers(0, 252, (rows, columns // 32), dtype=np.uint8)
+    scales.flat[:4] = [0, 1, 2, 251]
+    codes, scales = torch.from_numpy(codes), torch.from_numpy(scales)
+    expected = convert_moe_packed_tensors(codes[None], scales[None], dtype=torch.float32)[0].T.contiguous()
+    return {"m.weight_blocks": codes, "m.weight_scales": scales, "m.expected": expected}
+
+
 def blocks_of(bits, elements, rng):
     """Blocks of 'Integers by rows' (docs/formats.md), then their values. Unused bits are random."""
     count = 2048 // elements
@@ -128,6 +141,9 @@ def main():
         tensors = matrix(scheme, *shape, np.random.default_rng(seed))
         safetensors.torch.save_file(tensors, HERE / "integers" / f"{name}.safetensors", {"format": "pt"})
         (HERE / "integers" / f"{name}.json").write_text(json.dumps(scheme, indent=1) + "\n")
+    mxfp4 = mxfp4_matrix(np.random.default_rng(99))
+    safetensors.torch.save_file(mxfp4, HERE / "integers" / "mxfp4.safetensors", {"format": "pt"})
+    (HERE / "integers" / "mxfp4.json").write_text(json.dumps(dict(quant_method="mxfp4"), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -273,6 +273,15 @@ GGUF_CONFIGS |= {
     "gpt_oss_mxfp4": family("GptOssForCausalLM", "gpt_oss", **sizes(64, 32, 2, 4, 1, head_dim=32), **GPT_OSS,
                             num_local_experts=6, num_experts_per_tok=3),
 }
+# As published: experts in MXFP4, gate and up in one tensor, whose rows take turns.
+MXFP4_CONFIGS = {
+    "gpt_oss": family("GptOssForCausalLM", "gpt_oss", **sizes(64, 96, 3, 4, 2, head_dim=32), **GPT_OSS,
+                      num_local_experts=5, num_experts_per_tok=2, hidden_act="silu", swiglu_limit=7.0,
+                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                      torch_dtype="bfloat16",
+                      quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
+                          "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])),
+}
 # Of rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
 LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
                   tie_word_embeddings=False)

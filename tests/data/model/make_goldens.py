@@ -26,9 +26,10 @@ import dense_configs
 import golden
 import random_blocks
 from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, INTEGER_CONFIGS,
-                     MIXTURES, NEIGHBOURS, Q, VOCAB)
+                     MIXTURES, MXFP4_CONFIGS, NEIGHBOURS, Q, VOCAB)
 from fp8_form import as_fp8
 from integer_form import as_integers
+from mxfp4_form import as_mxfp4
 
 HERE = pathlib.Path(__file__).parent
 PROMPT, NEW_TOKENS = 40, 24
@@ -386,6 +387,13 @@ def main():
         scheme = config["quantization_config"]
         plain = {key: value for key, value in config.items() if key != "quantization_config"}
         tensors, weights = as_integers(random_weights(plain, seed), scheme, getattr(torch, config["torch_dtype"]))
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
+    for seed, (name, config) in enumerate(MXFP4_CONFIGS.items(), start=400):
+        if wanted and name not in wanted:
+            continue
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_mxfp4(random_weights(plain, seed))
         write_directory(HERE / name, config, tensors)
         make(name, reference_of(plain, weights), [name], seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):

@@ -1,4 +1,4 @@
-#include "src/convert/integer_rows.h"
+#include "src/convert/rows_of_parts.h"
 
 #include <cmath>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace canopy {
 
 namespace {
 
-using Layout = IntegerMatrix::Layout;
+using Layout = MatrixParts::Layout;
 
 /// Rows and columns of a tensor, which may be a vector or a scalar, read into memory.
 class Part {
@@ -59,7 +59,7 @@ struct Range {
   std::int64_t first, count;
 };
 
-Part read_words(const IntegerMatrix& m, const TensorEntry& tensor, Range rows, bool codes,
+Part read_words(const MatrixParts& m, const TensorEntry& tensor, Range rows, bool codes,
                 const ReadAt& read_at) {
   const std::int64_t fields = 32 / m.bits;
   const std::int64_t word = rows.first / fields,
@@ -74,7 +74,7 @@ Part read_words(const IntegerMatrix& m, const TensorEntry& tensor, Range rows, b
   return Part(tensor, kWord, 0, height, word, words, read_at);
 }
 
-Part read_scales(const IntegerMatrix& m, Range rows, const ReadAt& read_at) {
+Part read_scales(const MatrixParts& m, Range rows, const ReadAt& read_at) {
   const TensorEntry& tensor = m.scales;
   const std::size_t element = row_bytes(tensor.dtype, 1);
   if (m.layout != Layout::kCompressed)
@@ -89,7 +89,7 @@ std::int64_t awq_field(std::int64_t r) { return r % 2 * 4 + r % 8 / 2; }
 
 class Maker {
  public:
-  Maker(const IntegerMatrix& m, Range rows, const ReadAt& read_at)
+  Maker(const MatrixParts& m, Range rows, const ReadAt& read_at)
       : m_(m),
         codes_(read_words(m, m.codes, rows, true, read_at)),
         scales_(read_scales(m, rows, read_at)) {
@@ -103,7 +103,7 @@ class Maker {
         return codes_.field(column, row / 8, awq_field(row), m_.bits);
       case Layout::kGptq:
         return codes_.field(column / fields, row, column % fields, m_.bits);
-      case Layout::kCompressed:
+      default:
         break;
     }
     return codes_.field(row, column / fields, column % fields, m_.bits);
@@ -159,19 +159,67 @@ class Maker {
     return scale.type == format::ScaleType::kF16 ? f32_from_f16(scale.bits)
                                                  : f32_from_bf16(scale.bits);
   }
-  const IntegerMatrix& m_;
+  const MatrixParts& m_;
   const Part codes_, scales_;
   std::optional<Part> zeros_;
 };
 
+/// Rows of one of the parts, as they lie.
+std::vector<std::byte> read_rows(const TensorEntry& part, Range rows, std::int64_t all,
+                                 const ReadAt& read_at) {
+  const std::uint64_t row = part.bytes / static_cast<std::uint64_t>(all);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(rows.count) * row);
+  read_at(part, part.offset + static_cast<std::uint64_t>(rows.first) * row, bytes);
+  return bytes;
+}
+
+/// Makes the blocks of `count` rows that are m.row_step apart, the first being that of the range.
+void make_mxfp4(const MatrixParts& m, Range lying, std::int64_t count, const ReadAt& read_at,
+                std::byte* block) {
+  using F = format::MXFP4;
+  constexpr std::size_t kCodes = F::kBlockBytes - F::kCodesAt;
+  constexpr std::byte kNotANumber{0xff}, kLow{0x0f};
+  const std::vector<std::byte> codes = read_rows(m.codes, lying, m.rows, read_at),
+                               scales = read_rows(m.scales, lying, m.rows, read_at);
+  const auto blocks = static_cast<std::size_t>(m.columns / F::kBlockElements);
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::size_t b = 0; b < blocks; ++b, block += F::kBlockBytes) {
+      const std::size_t at = static_cast<std::size_t>(i * m.row_step) * blocks + b;
+      if (scales[at] == kNotANumber)
+        throw Error("tensor " + in_quotes(m.scales.name) + " has a scale that is not a number at " +
+                    to_string({lying.first + i * m.row_step, static_cast<std::int64_t>(b)}) +
+                    ", counting the rows of all matrices");
+      block[F::kScaleAt] = scales[at];
+      // A byte has columns 2j and 2j + 1 there, j and j + 16 here.
+      const std::byte* const pairs = &codes[at * kCodes];
+      for (std::size_t j = 0; j < kCodes; ++j) {
+        const auto shift = static_cast<int>(j % 2 * 4);
+        const std::byte low = pairs[j / 2] >> shift & kLow,
+                        high = pairs[j / 2 + kCodes / 2] >> shift & kLow;
+        block[static_cast<std::size_t>(F::kCodesAt) + j] = low | high << 4;
+      }
+    }
+}
+
 }  // namespace
 
-void make_integer_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
-                       const ReadAt& read_at, std::vector<std::byte>& into) {
-  const IntegerMatrix& m = *tensor.integers;
-  first += m.first_row;
-  const Maker maker(m, {first, count}, read_at);
-  into.assign(row_bytes(tensor.dtype, m.columns) * static_cast<std::size_t>(count), {});
+void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
+                        const ReadAt& read_at, std::vector<std::byte>& into) {
+  const MatrixParts& m = *tensor.parts;
+  into.assign(row_bytes(tensor.dtype, tensor.shape[1]) * static_cast<std::size_t>(count), {});
+  if (count == 0) return;
+  const std::int64_t ratio = tensor.shape[1] / m.columns;
+  first = m.first_row + m.row_step * first * ratio, count *= ratio;
+  const Range lying{first, (count - 1) * m.row_step + 1};
+  if (m.layout == Layout::kMxfp4) return make_mxfp4(m, lying, count, read_at, into.data());
+  if (m.layout == Layout::kPlain) {
+    const std::vector<std::byte> rows = read_rows(m.codes, lying, m.rows, read_at);
+    const auto row = into.size() / static_cast<std::size_t>(count);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+      std::memcpy(&into[i * row], &rows[i * static_cast<std::size_t>(m.row_step) * row], row);
+    return;
+  }
+  const Maker maker(m, lying, read_at);
   visit_format(IntegerFormats(), tensor.dtype, [&]<class Format>(Format) {
     std::byte* block = into.data();
     for (std::int64_t row = first; row < first + count; ++row)
