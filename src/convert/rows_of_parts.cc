@@ -59,6 +59,16 @@ struct Range {
   std::int64_t first, count;
 };
 
+/// True if a part of groups, which lies by rows, has one row for all.
+bool is_for_all(const TensorEntry& tensor) {
+  return tensor.shape.size() == 1 || tensor.shape[0] == 1;
+}
+Part read_groups(const TensorEntry& tensor, std::size_t element, Range rows,
+                 const ReadAt& read_at) {
+  if (is_for_all(tensor)) rows = {0, 1};
+  return Part(tensor, element, rows.first, rows.count, 0, tensor.shape.back(), read_at);
+}
+
 Part read_words(const MatrixParts& m, const TensorEntry& tensor, Range rows, bool codes,
                 const ReadAt& read_at) {
   const std::int64_t fields = 32 / m.bits;
@@ -77,11 +87,9 @@ Part read_words(const MatrixParts& m, const TensorEntry& tensor, Range rows, boo
 Part read_scales(const MatrixParts& m, Range rows, const ReadAt& read_at) {
   const TensorEntry& tensor = m.scales;
   const std::size_t element = row_bytes(tensor.dtype, 1);
-  if (m.layout != Layout::kCompressed)
-    return Part(tensor, element, 0, tensor.shape[0], rows.first, rows.count, read_at);
-  if (tensor.shape.size() == 1 || tensor.shape[0] == 1)
-    return Part(tensor, element, 0, 1, 0, tensor.shape.back(), read_at);
-  return Part(tensor, element, rows.first, rows.count, 0, tensor.shape[1], read_at);
+  if (m.layout == Layout::kCompressed || m.layout == Layout::kBytes)
+    return read_groups(tensor, element, rows, read_at);
+  return Part(tensor, element, 0, tensor.shape[0], rows.first, rows.count, read_at);
 }
 
 /// The field of its word in which AWQ has row r.
@@ -91,9 +99,13 @@ class Maker {
  public:
   Maker(const MatrixParts& m, Range rows, const ReadAt& read_at)
       : m_(m),
-        codes_(read_words(m, m.codes, rows, true, read_at)),
+        codes_(m.layout == Layout::kBytes
+                   ? Part(m.codes, 1, rows.first, rows.count, 0, m.columns, read_at)
+                   : read_words(m, m.codes, rows, true, read_at)),
         scales_(read_scales(m, rows, read_at)) {
-    if (m.zeros) zeros_.emplace(read_words(m, *m.zeros, rows, false, read_at));
+    if (!m.zeros) return;
+    zeros_.emplace(m.layout == Layout::kBytes ? read_groups(*m.zeros, 1, rows, read_at)
+                                              : read_words(m, *m.zeros, rows, false, read_at));
   }
 
   std::uint32_t code(std::int64_t row, std::int64_t column) const {
@@ -103,6 +115,8 @@ class Maker {
         return codes_.field(column, row / 8, awq_field(row), m_.bits);
       case Layout::kGptq:
         return codes_.field(column / fields, row, column % fields, m_.bits);
+      case Layout::kBytes:
+        return from_zero(codes_, row, column);
       default:
         break;
     }
@@ -111,6 +125,8 @@ class Maker {
 
   std::uint32_t zero(std::int64_t row, std::int64_t group) const {
     if (!zeros_) return 1u << (m_.bits - 1);
+    if (m_.layout == Layout::kBytes)
+      return from_zero(*zeros_, is_for_all(*m_.zeros) ? 0 : row, group);
     const std::int64_t fields = 32 / m_.bits;
     std::uint32_t zero = 0;
     if (m_.layout == Layout::kCompressed)
@@ -130,9 +146,9 @@ class Maker {
 
   format::Scale16 scale(std::int64_t row, std::int64_t group) const {
     const TensorEntry& tensor = m_.scales;
-    if (m_.layout != Layout::kCompressed)
+    if (m_.layout != Layout::kCompressed && m_.layout != Layout::kBytes)
       std::swap(row, group);
-    else if (tensor.shape.size() == 1 || tensor.shape[0] == 1)
+    else if (is_for_all(tensor))
       row = 0;
     using enum format::ScaleType;
     format::Scale16 found;
@@ -155,6 +171,10 @@ class Maker {
   }
 
  private:
+  /// A signed byte as codes are counted, from 0 on.
+  static std::uint32_t from_zero(const Part& part, std::int64_t row, std::int64_t column) {
+    return static_cast<std::uint32_t>(part.at<std::int8_t>(row, column) + 128);
+  }
   static float f32_of(format::Scale16 scale) {
     return scale.type == format::ScaleType::kF16 ? f32_from_f16(scale.bits)
                                                  : f32_from_bf16(scale.bits);

@@ -80,6 +80,21 @@ Parts packed_parts() {
           {words("weight_packed", {16, 8}), words("weight_zero_point", {2, 2}),
            scales("weight_scale", {16, 2}), shape}};
 }
+FileTensor bytes_part(const std::string& end, std::vector<std::int64_t> shape) {
+  FileTensor tensor = words(end, std::move(shape));
+  tensor.bytes.resize(tensor.bytes.size() / 4);
+  tensor.stored_dtype = "I8";
+  return tensor;
+}
+Parts whole_parts() {
+  Parts parts = packed_parts();
+  parts.scheme["format"] = "int-quantized";
+  parts.scheme["config_groups"]["group_0"]["weights"]["num_bits"] = 8;
+  parts.tensors = {bytes_part("weight", {16, 64}), bytes_part("weight_zero_point", {16, 2}),
+                   scales("weight_scale", {16, 2}), scales("input_scale", {1}),
+                   scales("bias", {16})};
+  return parts;
+}
 json& weights_of(Parts& parts) { return parts.scheme["config_groups"]["group_0"]["weights"]; }
 
 TensorIndex joined(const Parts& parts) {
@@ -115,6 +130,29 @@ TEST(IntegerTensors, BecomeOneMatrixWhoseRowsHaveAFormat) {
     EXPECT_EQ(part.parts->first_row, 7);
     EXPECT_EQ(part.offset, matrix.offset);
   }
+}
+
+TEST(IntegerTensors, OfBytesAreThoseOfI8AndScalesOfActivationsAreNotUsed) {
+  const TempDir dir;
+  Parts parts = whole_parts();
+  parts.tensors.push_back(scales("weight", {16, 64}));
+  parts.tensors.back().name = "a.c.weight";
+  write_file(dir / "model.safetensors", safetensors_bytes(parts.tensors));
+  TensorIndex index = read_safetensors(dir.path());
+  ModelConfig config;
+  join_integer_tensors(index, *quantization_of({{"quantization_config", parts.scheme}}).integers,
+                       config);
+  std::ranges::sort(index.tensors, {}, &TensorEntry::name);
+  ASSERT_EQ(index.tensors.size(), 3u);
+  EXPECT_EQ(index.tensors[0].name, "a.b.bias");
+  EXPECT_EQ(index.tensors[1].name, "a.b.weight");
+  EXPECT_EQ(index.tensors[1].dtype, DType::kI8_32);
+  EXPECT_TRUE(index.tensors[1].parts);
+  EXPECT_EQ(index.tensors[2].name, "a.c.weight");
+  EXPECT_FALSE(index.tensors[2].parts);
+  EXPECT_EQ(config.quantization,
+            "compressed-tensors (int-quantized): 1 matrix; activations are not quantised, and "
+            "their scales are not used");
 }
 
 TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
@@ -160,6 +198,20 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
            Case{gptq_parts(),
                 [](Parts& p) { p["g_idx"] = order(std::vector<std::int32_t>(64), "g_idx"); },
                 "'a.b.g_idx' gives column 32 group 0: columns ordered by activation"},
+           Case{whole_parts(), [](Parts& p) { p.erase("weight_scale"); },
+                "its part 'a.b.weight_scale' is missing"},
+           Case{whole_parts(), [](Parts& p) { p["weight_zero_point"].stored_dtype = "U8"; },
+                "'a.b.weight_zero_point' is 'U8' [16, 2], not a matrix of I8"},
+           Case{whole_parts(),
+                [](Parts& p) {
+                  p["weight_zero_point"] = bytes_part("weight_zero_point", {16, 1});
+                },
+                "of no form"},
+           Case{whole_parts(),
+                [](Parts& p) {
+                  p.shape("weight_scale", {16, 1});
+                },
+                "of no form"},
            Case{packed_parts(), [](Parts& p) { p.erase("weight_shape"); },
                 "'a.b.weight_shape' is missing"},
            Case{packed_parts(), [](Parts& p) { p["weight_shape"].bytes[0] = 17; }, "says [17, 64]"},
@@ -220,6 +272,8 @@ TEST(IntegerScheme, WhatIsNotReadIsRefusedByItsKey) {
            Case{packed_parts(), [](Parts& p) { weights_of(p)["num_bits"] = 3; },
                 "(pack-quantized) weights with 3 bits (key "
                 "'quantization_config.config_groups[0].weights.num_bits')"},
+           Case{whole_parts(), [](Parts& p) { weights_of(p)["num_bits"] = 4; },
+                "(int-quantized) weights with 4 bits in a byte"},
            Case{packed_parts(), [](Parts& p) { weights_of(p)["type"] = "float"; },
                 "the type 'float'"},
            Case{packed_parts(), [](Parts& p) { weights_of(p)["strategy"] = "token"; }, "'token'"},

@@ -116,6 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, IntegerModel,
                                            Model{"llama_gptq", 2 * 7, kDown},
                                            Model{"mistral_packed", 2 * 7, kDown},
                                            Model{"llama_packed_8", 2 * 7, kDown},
+                                           Model{"qwen3_whole", 2 * 7, kDown},
                                            Model{"gpt_oss", 3 * 5 * 3, kDownOfExpert}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -102,15 +102,16 @@ TEST_P(IntegerRows, HaveTheReferencesWeightsBitForBitHoweverTheyAreCut) {
 
 INSTANTIATE_TEST_SUITE_P(
     Forms, IntegerRows,
-    ::testing::Values(FormCase{"awq", DType::kI4_32}, FormCase{"awq_64", DType::kI4_64},
-                      FormCase{"awq_row", DType::kI4_32}, FormCase{"gptq", DType::kI4_32},
-                      FormCase{"gptq_8", DType::kI8_32}, FormCase{"gptq_v2", DType::kI4_32},
-                      FormCase{"gptq_v2_8", DType::kI8_128}, FormCase{"packed", DType::kI4_128},
-                      FormCase{"packed_zeros", DType::kI4_32},
-                      FormCase{"packed_channel", DType::kI4_32},
-                      FormCase{"packed_8", DType::kI8_32},
-                      FormCase{"packed_8_zeros", DType::kI8_128},
-                      FormCase{"packed_tensor", DType::kI4_64}, FormCase{"mxfp4", DType::kMXFP4}),
+    ::testing::Values(
+        FormCase{"awq", DType::kI4_32}, FormCase{"awq_64", DType::kI4_64},
+        FormCase{"awq_row", DType::kI4_32}, FormCase{"gptq", DType::kI4_32},
+        FormCase{"gptq_8", DType::kI8_32}, FormCase{"gptq_v2", DType::kI4_32},
+        FormCase{"gptq_v2_8", DType::kI8_128}, FormCase{"packed", DType::kI4_128},
+        FormCase{"packed_zeros", DType::kI4_32}, FormCase{"packed_channel", DType::kI4_32},
+        FormCase{"packed_8", DType::kI8_32}, FormCase{"packed_8_zeros", DType::kI8_128},
+        FormCase{"packed_tensor", DType::kI4_64}, FormCase{"whole_channel", DType::kI8_32},
+        FormCase{"whole_zeros", DType::kI8_32}, FormCase{"whole_tensor", DType::kI8_128},
+        FormCase{"mxfp4", DType::kMXFP4}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

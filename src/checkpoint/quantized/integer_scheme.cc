@@ -14,7 +14,7 @@ namespace canopy {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kPacked = "pack-quantized";
+constexpr const char *kPacked = "pack-quantized", *kWhole = "int-quantized";
 
 [[noreturn]] void refuse(const std::string& scheme, const std::string& what,
                          const std::string& key) {
@@ -87,20 +87,24 @@ IntegerScheme read_gptq(const json& object, const std::string& key) {
   return scheme;
 }
 
-bool is_pack_quantized(const json& object) {
-  if (!object.is_object() || object.value("format", json()) != kPacked) return false;
+bool is_of_integers(const json& object) {
+  if (!object.is_object()) return false;
+  const json of_all = object.value("format", json());
+  if (of_all != kPacked && of_all != kWhole) return false;
   const json groups = object.value("config_groups", json());
   if (!groups.is_object() || groups.empty()) return false;
-  return std::all_of(groups.begin(), groups.end(), [](const json& group) {
+  return std::all_of(groups.begin(), groups.end(), [&](const json& group) {
     const json format = group.is_object() ? group.value("format", json()) : json();
-    return format.is_null() || format == kPacked;
+    return format.is_null() || format == of_all;
   });
 }
 
-IntegerScheme read_pack_quantized(const json& object, const std::string& key) {
+IntegerScheme read_compressed_integers(const json& object, const std::string& key) {
   const Fields fields(object, key);
-  IntegerScheme scheme{.name = "compressed-tensors (pack-quantized)",
-                       .layout = MatrixParts::Layout::kCompressed,
+  const std::string format = fields.text("format", kPacked);
+  using enum MatrixParts::Layout;
+  IntegerScheme scheme{.name = "compressed-tensors (" + format + ")",
+                       .layout = format == kWhole ? kBytes : kCompressed,
                        .forms = {}};
   for (const char* of_keys : {"kv_cache_scheme", "kv_cache_quant_method"})
     if (const json* const value = fields.find(of_keys))
@@ -117,7 +121,10 @@ IntegerScheme read_pack_quantized(const json& object, const std::string& key) {
     const Fields of(group, of_group);
     const json* const weights = of.find("weights");
     if (!weights) throw Error("key " + of.name("weights") + " is missing");
-    scheme.forms.push_back(read_form(Fields(*weights, of_group + ".weights"), scheme.name));
+    const Fields of_weights(*weights, of_group + ".weights");
+    scheme.forms.push_back(read_form(of_weights, scheme.name));
+    if (format == kWhole && scheme.forms.back().bits != 8)
+      refuse(scheme.name, "4 bits in a byte", of_weights.name("num_bits"));
   }
   return scheme;
 }

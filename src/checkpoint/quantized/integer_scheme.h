@@ -26,8 +26,8 @@ struct IntegerScheme {
 /// Each throws Error naming what is not supported, and the key.
 IntegerScheme read_awq(const nlohmann::json& object, const std::string& key);
 IntegerScheme read_gptq(const nlohmann::json& object, const std::string& key);
-IntegerScheme read_pack_quantized(const nlohmann::json& object, const std::string& key);
-/// Says if an object's method is compressed-tensors of packed whole numbers.
-bool is_pack_quantized(const nlohmann::json& object);
+IntegerScheme read_compressed_integers(const nlohmann::json& object, const std::string& key);
+/// Says if an object's format is compressed-tensors' pack-quantized or int-quantized.
+bool is_of_integers(const nlohmann::json& object);
 
 }  // namespace canopy

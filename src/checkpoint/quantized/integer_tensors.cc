@@ -1,8 +1,9 @@
-// Matrices of whole numbers in safetensors: NAME.qweight or NAME.weight_packed, and next to it what
-// gives the codes their values.
+// Matrices of whole numbers in safetensors: NAME.qweight, NAME.weight_packed, or NAME.weight of I8,
+// and next to it what gives the codes their values.
 #include "src/checkpoint/quantized/integer_tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <memory>
@@ -27,7 +28,14 @@ struct Suffixes {
 constexpr Suffixes kOfQweight{".qweight", ".scales", ".qzeros", ".g_idx"};
 constexpr Suffixes kOfPacked{".weight_packed", ".weight_scale", ".weight_zero_point",
                              ".weight_g_idx"};
+constexpr Suffixes kOfBytes{".weight", ".weight_scale", ".weight_zero_point", ".weight_g_idx"};
 constexpr std::string_view kShape = ".weight_shape";
+constexpr std::array<std::string_view, 2> kOfActivations{".input_scale", ".input_zero_point"};
+
+const Suffixes& suffixes_of(MatrixParts::Layout layout) {
+  if (layout == MatrixParts::Layout::kBytes) return kOfBytes;
+  return layout == MatrixParts::Layout::kCompressed ? kOfPacked : kOfQweight;
+}
 
 std::string type_of(const TensorEntry& tensor) {
   return tensor.foreign_dtype.value_or(name(tensor.dtype));
@@ -54,25 +62,23 @@ const WeightFormat& format_of_rows(int bits, std::int64_t group, std::int64_t co
 class Join {
  public:
   Join(TensorIndex& index, const IntegerScheme& scheme)
-      : index_(index),
-        scheme_(scheme),
-        suffixes_(scheme.layout == MatrixParts::Layout::kCompressed ? kOfPacked : kOfQweight) {
+      : index_(index), scheme_(scheme), suffixes_(suffixes_of(scheme.layout)) {
     for (const TensorEntry& tensor : index.tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
   bool is_of_codes(const TensorEntry& tensor) const {
-    return tensor.name.ends_with(suffixes_.codes);
+    return tensor.name.ends_with(suffixes_.codes) && (!bytes() || type_of(tensor) == "I8");
   }
 
   TensorEntry joined(const TensorEntry& codes) {
     module_ = codes.name.substr(0, codes.name.size() - suffixes_.codes.size());
-    require_words(codes, 2);
+    require_numbers(codes, 2);
     const TensorEntry* const scales = find(suffixes_.scales);
     if (!scales) throw Error("its part " + in_quotes(part(suffixes_.scales)) + " is missing");
     MatrixParts m{scheme_.layout, 0, 0, 0, 0, scheme_.zero_added, codes, *scales, {}};
     require_scales(*scales);
     if (const TensorEntry* const zeros = find(suffixes_.zeros)) {
-      require_words(*zeros, 2);
+      require_numbers(*zeros, bytes() ? scales->shape.size() : 2);
       m.zeros = *zeros;
     }
     put_shape(m);
@@ -81,7 +87,7 @@ class Join {
     const WeightFormat& format = format_of_rows(m.bits, m.group, m.columns);
     TensorEntry matrix = codes;
     matrix.name = module_ + ".weight";
-    if (by_name_.contains(matrix.name))
+    if (!bytes() && by_name_.contains(matrix.name))
       throw Error("there is also " + in_quotes(matrix.name) + ", and which of them counts is open");
     matrix.foreign_dtype.reset();
     matrix.dtype = format.dtype;
@@ -89,7 +95,17 @@ class Join {
     matrix.bytes = tensor_bytes(format.dtype, matrix.shape);
     matrix.parts = std::make_shared<const MatrixParts>(std::move(m));
     gone_.insert(codes.name);
+    for (const std::string_view suffix : kOfActivations)
+      if (const TensorEntry* const unused = find(suffix)) activations_ += unused->bytes > 0;
     return matrix;
+  }
+
+  /// Says what there was, for TensorEntry's config.
+  std::string in_words(std::size_t matrices) const {
+    std::string words =
+        scheme_.name + ": " + std::to_string(matrices) + (matrices == 1 ? " matrix" : " matrices");
+    if (activations_ > 0) words += "; activations are not quantised, and their scales are not used";
+    return words;
   }
 
   void finish(std::vector<TensorEntry> matrices) {
@@ -99,6 +115,7 @@ class Join {
   }
 
  private:
+  bool bytes() const { return scheme_.layout == MatrixParts::Layout::kBytes; }
   std::string part(std::string_view suffix) const { return module_ + std::string(suffix); }
 
   /// The part, which is then left out; null where there is none.
@@ -127,10 +144,16 @@ class Join {
                   " bytes, but " + wanted + " " + to_string(tensor.shape) + " takes " +
                   std::to_string(bytes));
   }
-  static void require_words(const TensorEntry& tensor, std::size_t axes) {
-    const std::string wanted = axes == 2 ? "a matrix of I32" : "a vector of I32";
-    if (type_of(tensor) != "I32" || tensor.shape.size() != axes) refuse_part(tensor, wanted);
-    require_bytes(tensor, sizeof(std::int32_t), wanted);
+  static void require_numbers(const TensorEntry& tensor, std::size_t axes, const std::string& type,
+                              std::uint64_t of_each) {
+    const std::string wanted = (axes == 2 ? "a matrix of " : "a vector of ") + type;
+    if (type_of(tensor) != type || tensor.shape.size() != axes) refuse_part(tensor, wanted);
+    require_bytes(tensor, of_each, wanted);
+  }
+  /// Of codes or zero points.
+  void require_numbers(const TensorEntry& tensor, std::size_t axes) const {
+    bytes() ? require_numbers(tensor, axes, "I8", 1)
+            : require_numbers(tensor, axes, "I32", sizeof(std::int32_t));
   }
   static void require_scales(const TensorEntry& tensor) {
     const bool known =
@@ -153,6 +176,10 @@ class Join {
   /// Reads rows and columns from the shapes, and the bits where these say them.
   void put_shape(MatrixParts& m) {
     const Shape& codes = m.codes.shape;
+    if (bytes()) {
+      m.rows = codes[0], m.columns = codes[1];
+      return;
+    }
     if (m.layout == MatrixParts::Layout::kCompressed) {
       const TensorEntry* const shape = find(kShape);
       if (!shape) throw Error("its part " + in_quotes(part(kShape)) + " is missing");
@@ -207,6 +234,8 @@ class Join {
         break;
     }
     const bool whole = groups == 1 && (scales == Shape{1} || scales == Shape{1, 1});
+    if (m.layout == MatrixParts::Layout::kBytes)
+      return (scales == Shape{m.rows, groups} || whole) && (!m.zeros || m.zeros->shape == scales);
     return m.codes.shape == Shape{m.rows, divided_up(m.columns, fields)} &&
            (scales == Shape{m.rows, groups} || (whole && !m.zeros)) &&
            (!m.zeros || m.zeros->shape == Shape{divided_up(m.rows, fields), groups});
@@ -214,7 +243,7 @@ class Join {
 
   /// Throws Error unless the groups are runs of columns.
   void require_natural_order(const TensorEntry& order, const MatrixParts& m) const {
-    require_words(order, 1);
+    require_numbers(order, 1, "I32", sizeof(std::int32_t));
     if (order.shape != Shape{m.columns})
       refuse_part(order, "a vector of " + std::to_string(m.columns) + " groups");
     const std::vector<std::int32_t> groups = read<std::int32_t>(order);
@@ -234,6 +263,7 @@ class Join {
   std::map<std::string, const TensorEntry*, std::less<>> by_name_;
   std::set<std::string, std::less<>> gone_;
   std::string module_;  // of the matrix that is joined
+  int activations_ = 0;
 };
 
 }  // namespace
@@ -245,8 +275,7 @@ void join_integer_tensors(TensorIndex& index, const IntegerScheme& scheme, Model
     if (join.is_of_codes(tensor))
       in_context("reading tensor " + in_quotes(tensor.name) + " of " + scheme.name,
                  [&] { matrices.push_back(join.joined(tensor)); });
-  config.quantization = scheme.name + ": " + std::to_string(matrices.size()) +
-                        (matrices.size() == 1 ? " matrix" : " matrices");
+  config.quantization = join.in_words(matrices.size());
   join.finish(std::move(matrices));
 }
 

@@ -19,6 +19,9 @@ struct MatrixParts {
     /// codes [rows, columns / fields], rounded up; scales [rows, groups], [rows, 1] or [1]; zeros
     /// [rows / fields, groups].
     kCompressed,
+    /// codes I8 [rows, columns]; scales as above; zeros I8 of the scales' shape. To codes and zeros
+    /// 128 is added.
+    kBytes,
     /// codes U8 [.., rows, columns / 32, 16] of E2M1, the first of two columns in the lower half;
     /// scales U8 [.., rows, columns / 32], 2^(byte - 127); no zeros.
     kMxfp4,

@@ -86,8 +86,8 @@ Quantization quantization_of(const json& object_of_config) {
       scheme.fp8 = read_fp8(*object, key);
     else if (says_nothing && is_of_floats(*object))
       scheme.fp8 = read_compressed_tensors(*object, key);
-    else if (says_nothing && is_pack_quantized(*object))
-      scheme.integers = read_pack_quantized(*object, key);
+    else if (says_nothing && is_of_integers(*object))
+      scheme.integers = read_compressed_integers(*object, key);
     else if (method == "mxfp4")
       scheme.mxfp4 = true;
     else if (method == "awq")

@@ -24,6 +24,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "model"))
 import integer_form  # noqa: E402
 
+from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor  # noqa: E402
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor  # noqa: E402
 from compressed_tensors.quantization import QuantizationScheme  # noqa: E402
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors  # noqa: E402
@@ -37,12 +38,13 @@ def gptq(bits, group, **keys):
     return dict(quant_method="gptq", bits=bits, group_size=group, desc_act=False, sym=False, **keys)
 
 
-def packed(bits, strategy, group=None, symmetric=True):
+def packed(bits, strategy, group=None, symmetric=True, form="pack-quantized"):
     args = dict(num_bits=bits, type="int", symmetric=symmetric, strategy=strategy, group_size=group)
-    return dict(quant_method="compressed-tensors", format="pack-quantized", ignore=["lm_head"],
+    return dict(quant_method="compressed-tensors", format=form, ignore=["lm_head"],
                 config_groups=dict(group_0=dict(targets=["Linear"], weights=args)))
 
 
+COMPRESSORS = {"pack-quantized": PackedQuantizationCompressor, "int-quantized": NaiveQuantizationCompressor}
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 # The scheme, rows, columns and the scales' type. Groups that columns do not fill end in a smaller one.
 MATRICES = {
@@ -59,6 +61,9 @@ MATRICES = {
     "packed_8": (packed(8, "channel"), 7, 96, BF16),
     "packed_8_zeros": (packed(8, "group", 128, False), 5, 256, F16),
     "packed_tensor": (packed(4, "tensor"), 5, 64, F16),
+    "whole_channel": (packed(8, "channel", form="int-quantized"), 7, 160, BF16),
+    "whole_zeros": (packed(8, "group", 32, False, "int-quantized"), 5, 96, F16),
+    "whole_tensor": (packed(8, "tensor", form="int-quantized"), 5, 128, F16),
 }
 CHOSEN = {F16: [0x0001, 0x83FF, 0x0400, 0x7BFF, 0xB555, 0x0000], BF16: [0x0001, 0x8080, 0x7380, 0xB555, 0x0000]}
 
@@ -93,7 +98,7 @@ def matrix(scheme, rows, columns, dtype, rng):
         stored["weight_scale"] = scales[0, :1].contiguous()
     if scheme["quant_method"] == "compressed-tensors" and columns % max(group, 1) == 0:
         args = QuantizationScheme(targets=["Linear"], weights=scheme["config_groups"]["group_0"]["weights"])
-        theirs = PackedQuantizationCompressor.decompress(stored, args)["weight"]
+        theirs = COMPRESSORS[scheme["format"]].decompress(stored, args)["weight"]
         assert (torch.from_numpy(expected).to(dtype) == theirs).all()
     if scheme["quant_method"] == "gptq":
         stored["g_idx"] = torch.arange(columns, dtype=torch.int32) // (columns if group < 0 else group)

@@ -186,9 +186,9 @@ FP8_CONFIGS = {
 }
 
 
-def integers_of(**weights):
+def integers_of(form="pack-quantized", **weights):
     """The quantization_config of compressed-tensors for these arguments of weights."""
-    return dict(quant_method="compressed-tensors", format="pack-quantized", ignore=["lm_head"],
+    return dict(quant_method="compressed-tensors", format=form, ignore=["lm_head"],
                 config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(type="int", **weights))))
 
 
@@ -214,6 +214,12 @@ INTEGER_CONFIGS = {
                              tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
                              torch_dtype="bfloat16",
                              quantization_config=integers_of(num_bits=8, strategy="channel", symmetric=True)),
+    "qwen3_whole": family("Qwen3ForCausalLM", "qwen3", **sizes(64, 96, 2, 4, 2, head_dim=32),
+                          rms_norm_eps=1e-4, rope_theta=1000000.0, rope_scaling=None, attention_bias=False,
+                          use_sliding_window=False, sliding_window=None, max_window_layers=2,
+                          tie_word_embeddings=True, torch_dtype="bfloat16",
+                          quantization_config=integers_of("int-quantized", num_bits=8, strategy="channel",
+                                                          symmetric=True)),
 }
 
 GGUF_CONFIGS = {

@@ -1,4 +1,4 @@
-"""The forms of directories in whole numbers: AWQ, GPTQ and compressed-tensors' pack-quantized.
+"""The forms of directories in whole numbers: AWQ, GPTQ, and compressed-tensors' pack-quantized and int-quantized.
 
 compressed-tensors packs and reads its own form (0.20.0); what AWQ's and GPTQ's programs write is
 packed here, by the definitions that docs/formats.md has, as those programs are not maintained.
@@ -71,6 +71,11 @@ def compressed(codes, zeros, scales, bits, symmetric):
     return stored
 
 
+def whole(codes, zeros, scales, symmetric):
+    stored = {"weight": torch.from_numpy(codes - 128).to(torch.int8), "weight_scale": scales}
+    return stored if symmetric else stored | {"weight_zero_point": torch.from_numpy(zeros - 128).to(torch.int8)}
+
+
 def weights_of(scheme):
     """Bits, group and symmetry of a quantization_config."""
     if scheme["quant_method"] != "compressed-tensors":
@@ -86,6 +91,8 @@ def stored(scheme, codes, zeros, scales):
         return awq(codes, zeros, scales, bits)
     if scheme["quant_method"] == "gptq":
         return gptq(codes, zeros, scales, bits, int(scheme.get("checkpoint_format", "gptq") == "gptq"))
+    if scheme["format"] == "int-quantized":
+        return whole(codes, zeros, scales, symmetric)
     return compressed(codes, zeros, scales, bits, symmetric)
 
 
