@@ -15,6 +15,7 @@
 #include "src/checkpoint/quantized/fp8_tensors.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
+#include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 
@@ -369,11 +370,11 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       json["eos_token_id"] = generation["eos_token_id"];
       put_end_tokens(json["eos_token_id"], generation_file.filename().string(), config);
     });
+  Quantization scheme = quantization_of(json);
   if (const auto file = directory / "hf_quant_config.json"; is_there(file))
     in_context("reading " + directory.string(), [&] {
-      refuse_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel));
+      add_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel), scheme);
     });
-  Quantization scheme = quantization_of(json);
   TensorIndex index = read_safetensors(directory, holes);
   if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
@@ -383,6 +384,8 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   in_context("reading the scales of " + directory.string(), [&] {
     if (scheme.integers)
       join_integer_tensors(index, *scheme.integers, config);
+    else if (scheme.nvfp4)
+      join_nvfp4_tensors(index, *scheme.nvfp4, config);
     else if (scheme.mxfp4)
       join_mxfp4_tensors(index, config);
     else

@@ -97,9 +97,6 @@ ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family
 /// Sets the model's end tokens to the ids of an eos_token_id, of that file. Ids beyond the
 /// vocabulary are ignored, with a note in the config. Throws Error on what is no integer.
 void put_end_tokens(const nlohmann::json& ids, const std::string& file, ModelConfig& model);
-/// Throws Error naming the scheme of a hf_quant_config.json, which some quantised directories have
-/// next to a config.json that says nothing of it.
-void refuse_quantization_file(const nlohmann::json& file);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
 

@@ -221,6 +221,35 @@ void make_mxfp4(const MatrixParts& m, Range lying, std::int64_t count, const Rea
     }
 }
 
+/// The same of NVFP4, each row whole blocks of F4_256.
+void make_nvfp4(const MatrixParts& m, Range lying, std::int64_t count, const ReadAt& read_at,
+                std::byte* block) {
+  using F = format::F4_256;
+  constexpr int kScales = F::kCodesAt - F::kScalesAt;
+  constexpr std::byte kSign{0x80}, kNotANumber{0x7f}, kLow{0x0f};
+  const std::vector<std::byte> codes = read_rows(m.codes, lying, m.rows, read_at),
+                               scales = read_rows(m.scales, lying, m.rows, read_at);
+  const std::int64_t blocks = m.columns / F::kBlockElements;
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t b = 0; b < blocks; ++b, block += F::kBlockBytes) {
+      const auto at = static_cast<std::size_t>(i * m.row_step * blocks + b);
+      std::memcpy(block + F::kFactorAt, &m.factor, sizeof m.factor);
+      for (std::size_t g = 0; g < kScales; ++g) {
+        const std::byte scale = scales[at * kScales + g];
+        if ((scale & kNotANumber) == kNotANumber || scale > kSign)
+          throw Error("tensor " + in_quotes(m.scales.name) +
+                      " has a scale that is negative or not a number at " +
+                      to_string({lying.first + i * m.row_step,
+                                 b * kScales + static_cast<std::int64_t>(g)}));
+        block[F::kScalesAt + static_cast<int>(g)] = scale & ~kSign;
+      }
+      const std::byte* const pairs = &codes[at * F::kBlockElements / 2];
+      for (int k = 0; k < F::kBlockElements; ++k)
+        block[F::kCodesAt + k / 32 * 16 + k % 16] |= (pairs[k / 2] >> k % 2 * 4 & kLow)
+                                                     << k % 32 / 16 * 4;
+    }
+}
+
 }  // namespace
 
 void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
@@ -232,6 +261,7 @@ void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int6
   first = m.first_row + m.row_step * first * ratio, count *= ratio;
   const Range lying{first, (count - 1) * m.row_step + 1};
   if (m.layout == Layout::kMxfp4) return make_mxfp4(m, lying, count, read_at, into.data());
+  if (m.layout == Layout::kNvfp4) return make_nvfp4(m, lying, count, read_at, into.data());
   if (m.layout == Layout::kPlain) {
     const std::vector<std::byte> rows = read_rows(m.codes, lying, m.rows, read_at);
     const auto row = into.size() / static_cast<std::size_t>(count);

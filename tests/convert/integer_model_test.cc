@@ -109,16 +109,17 @@ TEST_P(IntegerModel, HasTheSameLogitsWhereverItsExpertsAre) {
   expect_logits_of(Checkpoint::open(dir_ / "floats"), model);
 }
 
-constexpr const char *kDown = "model.layers.1.mlp.down_proj.weight",
+constexpr const char *kDownOfFirst = "model.layers.0.mlp.down_proj.weight",
+                     *kDown = "model.layers.1.mlp.down_proj.weight",
                      *kDownOfExpert = "model.layers.1.mlp.experts.3.down_proj.weight";
-INSTANTIATE_TEST_SUITE_P(Forms, IntegerModel,
-                         ::testing::Values(Model{"qwen2_awq", 2 * 7, kDown},
-                                           Model{"llama_gptq", 2 * 7, kDown},
-                                           Model{"mistral_packed", 2 * 7, kDown},
-                                           Model{"llama_packed_8", 2 * 7, kDown},
-                                           Model{"qwen3_whole", 2 * 7, kDown},
-                                           Model{"gpt_oss", 3 * 5 * 3, kDownOfExpert}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Forms, IntegerModel,
+    ::testing::Values(Model{"qwen2_awq", 2 * 7, kDown}, Model{"llama_gptq", 2 * 7, kDown},
+                      Model{"mistral_packed", 2 * 7, kDown}, Model{"llama_packed_8", 2 * 7, kDown},
+                      Model{"qwen3_whole", 2 * 7, kDown}, Model{"llama_nvfp4", 7, kDownOfFirst},
+                      Model{"llama_modelopt", 7, kDownOfFirst},
+                      Model{"gpt_oss", 3 * 5 * 3, kDownOfExpert}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace canopy::test

@@ -9,6 +9,7 @@
 #include "src/base/formats/weight_format.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
+#include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 #include "src/convert/rows_of_parts.h"
@@ -28,8 +29,9 @@ struct GoldenMatrix {
     config["quantization_config"] = nlohmann::json::parse(std::ifstream(files / (name + ".json")));
     ModelConfig model;
     const Quantization scheme = quantization_of(config);
-    scheme.mxfp4 ? join_mxfp4_tensors(index, model)
-                 : join_integer_tensors(index, *scheme.integers, model);
+    if (scheme.nvfp4) join_nvfp4_tensors(index, *scheme.nvfp4, model);
+    if (scheme.mxfp4) join_mxfp4_tensors(index, model);
+    if (scheme.integers) join_integer_tensors(index, *scheme.integers, model);
   }
   const TensorEntry& tensor(const std::string& name) const {
     return *std::ranges::find(index.tensors, name, &TensorEntry::name);
@@ -111,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
         FormCase{"packed_8", DType::kI8_32}, FormCase{"packed_8_zeros", DType::kI8_128},
         FormCase{"packed_tensor", DType::kI4_64}, FormCase{"whole_channel", DType::kI8_32},
         FormCase{"whole_zeros", DType::kI8_32}, FormCase{"whole_tensor", DType::kI8_128},
-        FormCase{"mxfp4", DType::kMXFP4}),
+        FormCase{"mxfp4", DType::kMXFP4}, FormCase{"nvfp4", DType::kF4_256},
+        FormCase{"modelopt", DType::kF4_256}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace canopy {
 
 /// kQ*, kIQ*, kMXFP4, kNVFP4: GGUF blocks of weights along the last axis
-/// (src/base/formats/weight_format.h). kI4_*, kI8_*: such blocks of whole numbers with zero points
+/// (src/base/formats/weight_format.h). kI4_*, kI8_*, kF4_*: such blocks that `canopy pack` writes
 /// (src/base/formats/integer_formats.h). kPacked*: rows of different lengths
 /// (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie apart
 /// (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
@@ -43,6 +43,7 @@ enum class DType : std::uint8_t {
   kI4_128,
   kI8_32,
   kI8_128,
+  kF4_256,
   kPackedBF16,
   kE4M3Blocks,
   kE4M3Rows

@@ -1,6 +1,6 @@
 #pragma once
 // Rows of whole numbers of four or eight bits with a scale and a zero point for each group: what
-// AWQ, GPTQ and compressed-tensors mean, laid out by rows (docs/formats.md, "Integers by rows").
+// AWQ, GPTQ and compressed-tensors mean, laid out by rows (docs/formats.md, "Blocks by rows").
 #include "src/base/formats/block_formats.h"
 
 namespace canopy::format {

@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/formats/block_formats.h"
 #include "src/base/formats/dtype.h"
+#include "src/base/formats/f4_format.h"
 #include "src/base/formats/grid_formats.h"
 #include "src/base/formats/integer_formats.h"
 
@@ -25,10 +26,10 @@ namespace format {
 // ggml's number of the type, or kNotInGguf; kGgufFileType, what general.file_type calls a file of
 // mostly it; kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose
 // elements stand alone have Element, their bits, and encode(), to nearest even. Those in blocks
-// (block_formats.h, grid_formats.h, integer_formats.h) have groups of kGroupElements, whose
-// elements are d s q, or d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1 without),
-// or scale(block) where d is no such f16; the whole numbers group_scale(block, group),
-// group_minimum(block, group) and code(block, i).
+// (block_formats.h, grid_formats.h, integer_formats.h, f4_format.h) have groups of kGroupElements,
+// whose elements are d s q, or d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1
+// without), or scale(block) where d is no such f16; the whole numbers group_scale(block, group), of
+// F4_256 any, group_minimum(block, group) and code(block, i).
 
 struct F32 {
   static constexpr DType kDType = DType::kF32;
@@ -86,8 +87,8 @@ using GgufBlocks =
 using IntegerFormats =
     format::List<format::I4_32, format::I4_64, format::I4_128, format::I8_32, format::I8_128>;
 /// Blocks that `canopy pack` writes.
-using PackedRows = decltype(IntegerFormats() + format::List<format::MXFP4>());
-using BlockFormats = decltype(GgufBlocks() + IntegerFormats());
+using PackedRows = decltype(IntegerFormats() + format::List<format::F4_256, format::MXFP4>());
+using BlockFormats = decltype(GgufBlocks() + IntegerFormats() + format::List<format::F4_256>());
 using GgufFormats = decltype(PlainFormats() + GgufBlocks());
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 

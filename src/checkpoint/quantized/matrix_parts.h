@@ -25,6 +25,10 @@ struct MatrixParts {
     /// codes U8 [.., rows, columns / 32, 16] of E2M1, the first of two columns in the lower half;
     /// scales U8 [.., rows, columns / 32], 2^(byte - 127); no zeros.
     kMxfp4,
+    /// codes U8 [rows, columns / 2] of E2M1, in the same order; scales E4M3 [rows, columns / 16],
+    /// times
+    /// `factor`, or over it where that is negative; no zeros.
+    kNvfp4,
     /// codes [rows, columns] are the values, of a plain format; no scales, no zeros.
     kPlain
   };
@@ -35,6 +39,7 @@ struct MatrixParts {
   int zero_added;              // to each zero point, as GPTQ's first version stores them less 1
   TensorEntry codes, scales;
   std::optional<TensorEntry> zeros;  // without: 2^(bits - 1)
+  float factor = 1;                  // of kNvfp4
   /// Row i of the TensorEntry that has this, which may be a part, is row first_row + row_step i.
   /// Its rows may be several of kPlain, one after the other.
   std::int64_t first_row = 0, row_step = 1;

@@ -88,6 +88,10 @@ Quantization quantization_of(const json& object_of_config) {
       scheme.fp8 = read_compressed_tensors(*object, key);
     else if (says_nothing && is_of_integers(*object))
       scheme.integers = read_compressed_integers(*object, key);
+    else if (says_nothing && is_compressed_nvfp4(*object))
+      scheme.nvfp4 = read_compressed_nvfp4(*object, key);
+    else if (method == "modelopt" && is_modelopt_nvfp4(*object))
+      scheme.nvfp4 = read_modelopt_nvfp4(*object, key);
     else if (method == "mxfp4")
       scheme.mxfp4 = true;
     else if (method == "awq")
@@ -100,9 +104,13 @@ Quantization quantization_of(const json& object_of_config) {
   return scheme;
 }
 
-void refuse_quantization_file(const json& file) {
+void add_quantization_file(const json& file, Quantization& scheme) {
   if (!file.is_object()) return;
   const json part = file.value("quantization", json());
+  if (is_modelopt_nvfp4(part)) {
+    scheme.nvfp4 = read_modelopt_nvfp4(part, "hf_quant_config.json: quantization");
+    return;
+  }
   // One without an algorithm is about the KV cache alone.
   if (part.is_object() && !part.value("quant_algo", json()).is_null())
     refuse_scheme(part, "modelopt", "file hf_quant_config.json");

@@ -22,8 +22,11 @@ import torch
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "model"))
+import configs  # noqa: E402
 import integer_form  # noqa: E402
+import nvfp4_form  # noqa: E402
 
+from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor  # noqa: E402
 from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor  # noqa: E402
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor  # noqa: E402
 from compressed_tensors.quantization import QuantizationScheme  # noqa: E402
@@ -116,8 +119,41 @@ def mxfp4_matrix(rng):
     return {"m.weight_blocks": codes, "m.weight_scales": scales, "m.expected": expected}
 
 
+def nvfp4_matrix(divides, rng):
+    """Every code and, of E4M3, every scale above zero or zero. compressed-tensors agrees where it divides."""
+    rows, columns = 6, 512
+    codes = rng.permutation(np.arange(rows * columns) % 16).astype(np.uint8).reshape(rows, columns)
+    scales = rng.permutation(np.arange(rows * columns // 16) % 127).astype(np.uint8)
+    scales[3] = 128  # a zero with a sign
+    parts = codes, torch.from_numpy(scales.reshape(rows, -1)).view(torch.float8_e4m3fn), torch.tensor([1234.567 if divides else 7e-5])
+    expected = torch.from_numpy(nvfp4_form.values(*parts, divides))
+    stored = nvfp4_form.stored(*parts, divides)
+    if divides:
+        args = QuantizationScheme(targets=["Linear"], weights=dict(
+            num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True))
+        theirs = NVFP4PackedCompressor.decompress(stored, args)["weight"]
+        assert (expected.to(theirs.dtype) == theirs).all()
+    return {f"m.{end}": tensor for end, tensor in stored.items()} | {"m.expected": expected}
+
+
+def f4_blocks(rng):
+    """Blocks of F4_256, each second one with a factor that divides, and their values."""
+    blocks = rng.integers(0, 256, (16, 148), dtype=np.uint8)
+    blocks[:, 4:20] = rng.permutation(np.arange(256) % 127).reshape(16, 16)
+    factors = rng.normal(0, 1, 16).astype("<f4")
+    factors[::2], factors[1::2] = np.abs(factors[::2]), -np.abs(factors[1::2])
+    blocks[:, :4] = factors.view(np.uint8).reshape(16, 4)
+    values = np.empty((16, 256), "<f4")
+    for block, factor, row in zip(blocks, factors, values):
+        halves = block[20:].reshape(-1, 16)
+        codes = np.stack([halves & 15, halves >> 4], 1).reshape(1, 256)
+        scales = torch.from_numpy(block[4:20].copy()).view(torch.float8_e4m3fn)[None]
+        row[:] = nvfp4_form.values(codes, scales, torch.tensor([abs(factor)]), factor < 0)
+    return blocks.tobytes() + values.tobytes()
+
+
 def blocks_of(bits, elements, rng):
-    """Blocks of 'Integers by rows' (docs/formats.md), then their values. Unused bits are random."""
+    """Blocks of whole numbers, as 'Blocks by rows' (docs/formats.md), then their values. Unused bits are random."""
     count = 2048 // elements
     size = 4 + elements * bits // 8
     blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
@@ -148,6 +184,12 @@ def main():
         (HERE / "integers" / f"{name}.json").write_text(json.dumps(scheme, indent=1) + "\n")
     mxfp4 = mxfp4_matrix(np.random.default_rng(99))
     safetensors.torch.save_file(mxfp4, HERE / "integers" / "mxfp4.safetensors", {"format": "pt"})
+    for name, divides, scheme in (("nvfp4", True, configs.NVFP4_CONFIGS["llama_nvfp4"]),
+                                  ("modelopt", False, configs.NVFP4_CONFIGS["llama_modelopt"])):
+        tensors = nvfp4_matrix(divides, np.random.default_rng(98))
+        safetensors.torch.save_file(tensors, HERE / "integers" / f"{name}.safetensors", {"format": "pt"})
+        (HERE / "integers" / f"{name}.json").write_text(json.dumps(scheme["quantization_config"], indent=1) + "\n")
+    (HERE / "F4_256.blocks").write_bytes(f4_blocks(np.random.default_rng(97)))
     (HERE / "integers" / "mxfp4.json").write_text(json.dumps(dict(quant_method="mxfp4"), indent=1) + "\n")
 
 

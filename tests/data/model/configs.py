@@ -288,6 +288,17 @@ MXFP4_CONFIGS = {
                       quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
                           "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])),
 }
+# Both writers' NVFP4: compressed-tensors', and ModelOpt's as config.json has it.
+NVFP4 = dict(rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False, attention_bias=False,
+             mlp_bias=False, torch_dtype="bfloat16")
+NVFP4_CONFIGS = {
+    "llama_nvfp4": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
+        quant_method="compressed-tensors", format="nvfp4-pack-quantized", ignore=["lm_head"],
+        config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(
+            num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True))))),
+    "llama_modelopt": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
+        quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"])),
+}
 # Of rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
 LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
                   tie_word_embeddings=False)

@@ -26,10 +26,11 @@ import dense_configs
 import golden
 import random_blocks
 from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, INTEGER_CONFIGS,
-                     MIXTURES, MXFP4_CONFIGS, NEIGHBOURS, Q, VOCAB)
+                     MIXTURES, MXFP4_CONFIGS, NEIGHBOURS, NVFP4_CONFIGS, Q, VOCAB)
 from fp8_form import as_fp8
 from integer_form import as_integers
 from mxfp4_form import as_mxfp4
+from nvfp4_form import as_nvfp4
 
 HERE = pathlib.Path(__file__).parent
 PROMPT, NEW_TOKENS = 40, 24
@@ -394,6 +395,13 @@ def main():
             continue
         plain = {key: value for key, value in config.items() if key != "quantization_config"}
         tensors, weights = as_mxfp4(random_weights(plain, seed))
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
+    for seed, (name, config) in enumerate(NVFP4_CONFIGS.items(), start=500):
+        if wanted and name not in wanted:
+            continue
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_nvfp4(random_weights(plain, seed), name == "llama_nvfp4")
         write_directory(HERE / name, config, tensors)
         make(name, reference_of(plain, weights), [name], seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
