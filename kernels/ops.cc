@@ -236,10 +236,11 @@ void Ops::add(Stream& stream, ConstTensorView x, float factor, TensorView y) {
   if (x.bytes() > 0) do_add(stream, x, factor, y);
 }
 
-void Ops::scale(Stream& stream, TensorView x, float factor, float cap) {
+void Ops::scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float cap) {
   constexpr const char* kOp = "scale";
   check(kOp, "x", x, {kAny, kAny}, kF32);
-  check(std::isfinite(factor), kOp, [&] { return "factor is " + std::to_string(factor); });
+  check(std::isfinite(factor.value), kOp,
+        [&] { return "factor is " + std::to_string(factor.value); });
   check_cap(kOp, cap);
   if (x.bytes() > 0) do_scale(stream, x, factor, cap);
 }

@@ -231,7 +231,7 @@ class Ops {
   /// y += factor x, one rounding. Shapes: x, y [n, dim].
   void add(Stream&, ConstTensorView x, float factor, TensorView y);
   /// x = factor x, and then, where cap is not 0, cap tanh(x / cap). Shape: x [n, dim].
-  void scale(Stream&, TensorView x, float factor, float cap = 0.0f);
+  void scale(Stream&, TensorView x, DeviceScalar<float> factor, float cap = 0.0f);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
   /// head_dim].
   void split_qkv(Stream&, ConstTensorView fused, const QkvRows& to);
@@ -288,7 +288,7 @@ class Ops {
                          const ExpertWeights&, const ExpertForm&, TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
   virtual void do_add(Stream&, ConstTensorView, float, TensorView) = 0;
-  virtual void do_scale(Stream&, TensorView, float, float) = 0;
+  virtual void do_scale(Stream&, TensorView, DeviceScalar<float>, float) = 0;
   virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;
   virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,

@@ -107,8 +107,8 @@ void CpuOps::do_add(Stream& stream, ConstTensorView x, float factor, TensorView 
   queue(stream, 0, [=, this](std::byte*) { cpu::add(pool_, x, factor, y); });
 }
 
-void CpuOps::do_scale(Stream& stream, TensorView x, float factor, float cap) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::scale(pool_, x, factor, cap); });
+void CpuOps::do_scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float cap) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::scale(pool_, x, factor.now(), cap); });
 }
 
 void CpuOps::do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {

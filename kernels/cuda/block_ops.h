@@ -269,7 +269,7 @@ class BlockOps : public Ops {
     launch_over(stream, AddScaled{at(x), factor, at(y), count}, count);
   }
 
-  void do_scale(Stream& stream, TensorView x, float factor, float cap) override {
+  void do_scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float cap) override {
     const std::int64_t count = x.dim(0) * x.dim(1);
     launch_over(stream, ScaleValues{at(x), factor, cap, count}, count);
   }

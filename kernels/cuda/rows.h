@@ -126,7 +126,8 @@ struct AddScaled {
 struct ScaleValues {
   static constexpr int kThreads = 256;
   float* x;
-  float factor, cap;
+  DeviceScalar<float> factor;
+  float cap;
   std::int64_t count;
 
   template <class Block>
@@ -134,7 +135,7 @@ struct ScaleValues {
     block.step([&](int t) {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
-      const float v = factor * x[i];
+      const float v = factor.now() * x[i];
       x[i] = cap == 0.0f ? v : capped(v, cap);
     });
   }

@@ -13,6 +13,25 @@ namespace canopy {
 
 namespace {
 
+constexpr Family gemma4(std::string_view name, std::string_view hf_class) {
+  return {.name = name,
+          .hf_class = hf_class,
+          .gguf = "gemma4",
+          .form = kGemma4Form,
+          .layer_kinds = kGemma4Layers,
+          .gguf_frequency_factors = true,
+          .windows = true,
+          .full_heads = true,
+          .period = 6,
+          .scaled_embedding = true,
+          .score = 1,
+          .theta = 1e6,
+          .local_theta = 1e4,
+          .own_keys = kGemma4Keys,
+          .read_config = read_gemma4_config,
+          .stored_names = kGemmaNames};
+}
+
 constexpr std::array kFamilies{
     Family{.name = "llama",
            .hf_class = "LlamaForCausalLM",
@@ -88,6 +107,8 @@ constexpr std::array kFamilies{
            .own_keys = kGemma3Keys,
            .read_config = read_gemma3_config,
            .stored_names = kGemmaNames},
+    gemma4("gemma4_text", "Gemma4ForCausalLM"),
+    gemma4("gemma4_unified_text", "Gemma4UnifiedForCausalLM"),
     Family{.name = "olmo2",
            .hf_class = "Olmo2ForCausalLM",
            .gguf = "olmo2",
@@ -359,6 +380,7 @@ const char* gguf_epsilon_key(const Family& family) {
 }
 
 float gguf_score_factor(const Family& family, const ModelConfig& config) {
+  if (family.score != 0) return family.score;
   const bool by_width = config.layers == family.layers_scaled_by_width;
   return 1.0f /
          std::sqrt(static_cast<float>(by_width ? config.dim / config.heads : config.head_dim));

@@ -65,6 +65,9 @@ struct Family {
   /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
   bool gguf_lacks_parts = false;
   bool windows = false;              // those of the table's layers are as wide as the files say
+  /// Layers that see all keys have heads of their own number and size, with keys for values where
+  /// files say so or have none.
+  bool full_heads = false;
   bool windows_may_lack = false;     // without a width all layers are full, and as the first else
   bool uniform_window = false;       // files may give all layers one
   bool longrope = false;             // files may have it
@@ -79,6 +82,7 @@ struct Family {
   /// In GGUF, models of this number of layers have scores divided by the root of dim / heads,
   /// others by that of head_dim; 0: all by that.
   int layers_scaled_by_width = 0;
+  float score = 0;         // the factor of scores of all its models; 0: by the size of heads
   double theta = 10000;    // of rotary positions, where files do not say
   double local_theta = 0;  // of layers with windows, which no scaling changes; 0: that of all
   Gating gating = {};      // of experts, where files do not say

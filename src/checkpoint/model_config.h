@@ -18,7 +18,9 @@ struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
   bool whole_qk_norm = false;  // over all heads of a row at once; with qk_norm
   bool other_biases = false;   // of the attention's output, of the MLP, of router and experts
-  bool sinks = false;          // each head has one more score, without a value
+  bool value_norm = false;     // each head's values are normalised, without weights
+  bool values_from_keys = false;  // as they are before norm and rotation, in place of a product
+  bool sinks = false;             // each head has one more score, without a value
   bool attention = true, mlp = true;  // the units that the layer has
   bool experts = false;               // its MLP is a mixture: ModelConfig::experts
   int window = 0;                     // number of the last keys, which alone are seen; 0: all
@@ -77,6 +79,7 @@ struct DecoderForm {
   bool parallel = false;        // the MLP reads the rows that the layer's attention has read
   bool embedding_norm = false;  // the embedding is normalised before the first layer
   bool fused_qkv = false;       // one matrix of rows [heads, 3, head_dim]
+  bool layer_scale = false;     // each layer has a number, by which the sum after it is multiplied
   int position_offset = 0;      // kLearned: rows of the table before position 0's
   bool gated() const { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
   bool operator==(const DecoderForm&) const = default;
@@ -111,7 +114,8 @@ struct ModelConfig {
   std::vector<std::uint8_t> kind_of_layer;  // [layers], of layer_kinds; empty: all are of the first
   float norm_eps = 1e-5f;
   /// Of the pairs of each head that are rotated, [head_dim / 2] or fewer, after linear, llama3 or
-  /// yarn scaling; empty without rotary positions.
+  /// yarn scaling; 0 of one that stays; empty without rotary positions. Where kinds of layers differ
+  /// in it, that of the last.
   std::vector<float> rope_inverse_frequency;
   /// The same of all positions of texts of more than rope_original tokens, where these have others
   /// (longrope); else empty.
@@ -170,6 +174,9 @@ struct ModelConfig {
     return kind_of_layer.empty() ? 0 : kind_of_layer.at(static_cast<std::size_t>(layer));
   }
   const LayerConfig& layer(int i) const { return layer_kinds[kind(i)]; }
+  int head_dim_of(const LayerConfig& kind) const {
+    return kind.head_dim != 0 ? kind.head_dim : head_dim;
+  }
   LayerSizes sizes(int i) const {
     const LayerConfig& own = layer(i);
     const auto pick = [](bool has, int of_layer, int of_model) {

@@ -22,6 +22,9 @@ constexpr auto kModelTensors = [] {
   };
   constexpr IsIn kNormed = [](Model, Layer layer) { return layer.qk_norm; };
   constexpr IsIn kApart = [](Model model, Layer) { return !model.form.fused_qkv; };
+  constexpr IsIn kApartValues = [](Model model, Layer layer) {
+    return !model.form.fused_qkv && !layer.values_from_keys;
+  };
   constexpr IsIn kFused = [](Model model, Layer) { return model.form.fused_qkv; };
   constexpr IsIn kFusedBiased = [](Model model, Layer layer) {
     return model.form.fused_qkv && layer.qkv_bias;
@@ -38,6 +41,7 @@ constexpr auto kModelTensors = [] {
            model.form.norm_bias;
   };
   constexpr IsIn kNormedResult = [](Model model, Layer) { return model.form.norm_results; };
+  constexpr IsIn kScaled = [](Model model, Layer) { return model.form.layer_scale; };
   constexpr IsIn kGated = [](Model model, Layer layer) {
     return model.form.gated() && !layer.experts;
   };
@@ -95,7 +99,7 @@ constexpr auto kModelTensors = [] {
       {kKey, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.k_proj.weight",
        "blk.#.attn_k.weight", kApart},
       {kValue, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.v_proj.weight",
-       "blk.#.attn_v.weight", kApart},
+       "blk.#.attn_v.weight", kApartValues},
       {kQueryBias, kAttends, kBias, kOne, kQueries, "model.layers.#.self_attn.q_proj.bias",
        "blk.#.attn_q.bias", kBiased},
       {kKeyBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.k_proj.bias",
@@ -132,6 +136,8 @@ constexpr auto kModelTensors = [] {
        "blk.#.ffn_down.bias", kDenseBiased},
       {kMlpResultNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.mlp_result_norm.weight",
        "blk.#.post_ffw_norm.weight", kNormedResult},
+      {kLayerScale, kMlps, kNorm, kOne, kOne, "model.layers.#.layer_scalar",
+       "blk.#.layer_output_scale.weight", kScaled},
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},

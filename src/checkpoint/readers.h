@@ -71,6 +71,7 @@ ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& fam
 ModelConfig read_phi3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gemma2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gemma3_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_gemma4_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmo2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmo3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_exaone4_config(const nlohmann::json& config, const Family& family);

@@ -33,6 +33,7 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
                                 ConstTensorView h, const QkvRows& to, TensorView fused,
                                 Stream& compute) {
   Ops& ops = device.ops();
+  const LayerConfig& own = config.layer(layer);
   const std::int64_t n = chunk.rows, hd = config.sizes(layer).head_dim;
   const auto flat = [&](const TensorView& t) {
     return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
@@ -46,19 +47,29 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
     const std::array qkv{
         Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), flat(to.q)},
         Projection{w.matrix(TensorRole::kKey), w.vector(TensorRole::kKeyBias), flat(to.k)},
-        Projection{w.matrix(TensorRole::kValue), w.vector(TensorRole::kValueBias), flat(to.v)}};
-    ops.linear(compute, h, qkv);
+        own.values_from_keys ? Projection{}
+                             : Projection{w.matrix(TensorRole::kValue),
+                                          w.vector(TensorRole::kValueBias), flat(to.v)}};
+    ops.linear(compute, h, std::span(qkv).first(own.values_from_keys ? 2 : 3));
   }
-  if (config.layer(layer).qk_norm) {
+  if (own.value_norm) {
+    const auto by_heads = [&](const TensorView& t) {
+      return TensorView(t.data(), DType::kF32, {n * t.dim(1), hd});
+    };
+    ops.rms_norm(compute, by_heads(own.values_from_keys ? to.k : to.v),
+                 ConstTensorView(constants.data() + ones, DType::kF32, {hd}), config.norm_eps,
+                 by_heads(to.v));
+  }
+  if (own.qk_norm) {
     const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
-      const std::int64_t heads = config.layer(layer).whole_qk_norm ? t.dim(1) : 1;
+      const std::int64_t heads = own.whole_qk_norm ? t.dim(1) : 1;
       const TensorView rows(t.data(), DType::kF32, {n * t.dim(1) / heads, heads * hd});
       ops.rms_norm(compute, rows, g, config.norm_eps, rows);
     };
     per_head(to.q, w.vector(TensorRole::kQueryNorm));
     per_head(to.k, w.vector(TensorRole::kKeyNorm));
   }
-  if (config.form.positions != PositionKind::kRotary || !config.layer(layer).rotated) return;
+  if (config.form.positions != PositionKind::kRotary || !own.rotated) return;
   const auto rotate = [&](int skip, int rows, TextLength length) {
     const std::byte* const frequencies =
         constants.data() + rope_offset(config, layer, length) * sizeof(float);
@@ -164,6 +175,10 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
     add_result(w, kMlpResultNorms, inner,
                {w.matrix(TensorRole::kDown), w.vector(TensorRole::kDownBias), x}, compute);
     if (config.form.norm_after) normalize(x, w, kMlpNorms, x, compute);
+    if (config.form.layer_scale) {
+      const ConstTensorView scale = w.vector(TensorRole::kLayerScale);
+      ops.scale(compute, x, {1.0f, reinterpret_cast<const float*>(scale.data())});
+    }
   }
 }
 

@@ -38,6 +38,7 @@ struct Transformer::Impl {
   bool entered = false;         // its nodes have left the embedding for the residual stream
   std::unique_ptr<Event> uploaded;
   std::size_t logit_ids = 0;  // bytes of `ids` before those of read_rows
+  std::size_t ones = 0;       // bytes of `constants` before the weights of norms that have none
 
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
       : device(d),
@@ -56,6 +57,11 @@ struct Transformer::Impl {
             "an expert that all rows have has no factor");
     require(!config.form.parallel || (!config.form.norm_results && config.factors.branch == 1),
             "rows that attention and MLP both read have no room for results");
+    require(!config.any_layer(&LayerConfig::values_from_keys) ||
+                (config.any_layer(&LayerConfig::value_norm) && !config.form.fused_qkv),
+            "values that are the keys are normalised");
+    require(!config.form.layer_scale || config.experts.count == 0,
+            "the sum after a mixture has no factor");
     const BufferSizes sizes(config, limits);
     embedded = device.allocate(sizes.embedded);
     residual = device.allocate(sizes.residual);
@@ -73,7 +79,8 @@ struct Transformer::Impl {
     constants = device.allocate(sizes.constants);
     device.ops().reserve(workload(config, limits));
     const auto stream = device.make_stream("setup");
-    const std::vector<float> known = position_constants(config);
+    const std::vector<float> known = constants_of(config);
+    ones = sizes.ones;
     device.upload(*stream, constants.data(), std::as_bytes(std::span(known)));
     stream->synchronize();
   }

@@ -115,6 +115,40 @@ ModelConfig read_gemma3_config(const json& json_config, const Family& family) {
   return model;
 }
 
+ModelConfig read_gemma4_config(const json& json_config, const Family& family) {
+  // What transformers takes for keys that are not there, which published files leave out in part.
+  const json rope{{"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}},
+                  {"full_attention",
+                   {{"rope_type", "proportional"},
+                    {"partial_rotary_factor", 0.25},
+                    {"rope_theta", 1e6}}}};
+  const bool unified = family.name == "gemma4_unified_text";
+  json whole = with_defaults(json_config, {{"tie_word_embeddings", true},
+                                           {"hidden_size_per_layer_input", unified ? 0 : 256},
+                                           {"use_bidirectional_attention", nullptr}});
+  if (whole.value("rope_parameters", json()).is_null()) whole["rope_parameters"] = rope;
+  const Fields config(whole);
+  require_kv_heads(config);
+  for (const char* key : {"head_dim", "sliding_window"})
+    if (!config.find(key)) throw Error("key " + config.name(key) + " is missing");
+  const std::string of_type = "model type " + in_quotes(family.name) + " with ";
+  if (config.integer("hidden_size_per_layer_input", kMostDim, 0, 0) != 0)
+    refuse_config(of_type + "embeddings of each layer (key 'hidden_size_per_layer_input')");
+  if (config.integer("num_kv_shared_layers", kMostPositions, 0, 0) != 0)
+    refuse_config(of_type + "layers that share keys and values (key 'num_kv_shared_layers')");
+  if (config.flag("enable_moe_block", false))
+    refuse_config(of_type + "a mixture of experts (key 'enable_moe_block')");
+  // "vision": of tokens of images alone.
+  if (const json* const both = config.find("use_bidirectional_attention"); both && *both != "vision")
+    refuse_config(of_type + "attention in both directions (key 'use_bidirectional_attention')");
+  ModelConfig model = read_with(whole, family, "hidden_activation", "gelu_pytorch_tanh",
+                                "rms_norm_eps", 1e-6);
+  model.factors.embedding = std::sqrt(static_cast<float>(model.dim));
+  model.factors.score = family.score;
+  model.factors.logit_cap = read_cap(config, "final_logit_softcapping", 0);
+  return model;
+}
+
 ModelConfig read_olmo2_config(const json& json_config, const Family& family) {
   return read_with(json_config, family, "hidden_act", "silu", "rms_norm_eps", 1e-5);
 }

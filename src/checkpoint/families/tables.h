@@ -127,7 +127,7 @@ constexpr auto kBloomNames = [] {
        {kFinalNormBias, "transformer.ln_f.bias"}});
 }();
 
-/// Of Gemma 2 and 3, whose files call by Llama's name for what the MLP reads what the attention
+/// Of Gemma 2, 3 and 4, whose files call by Llama's name for what the MLP reads what the attention
 /// gives.
 constexpr auto kGemmaNames = [] {
   using enum TensorRole;
@@ -140,6 +140,12 @@ constexpr DecoderForm kGemmaForm{.mlp = MlpKind::kGeglu, .norm_results = true};
 constexpr std::array kWindowedAndFull{LayerConfig{.window = 1}, LayerConfig{}};
 constexpr std::array kNormedWindowedAndFull{LayerConfig{.qk_norm = true, .window = 1},
                                             LayerConfig{.qk_norm = true}};
+
+constexpr DecoderForm kGemma4Form{
+    .mlp = MlpKind::kGeglu, .norm_results = true, .layer_scale = true};
+constexpr std::array kGemma4Layers{
+    LayerConfig{.qk_norm = true, .value_norm = true, .window = 1},
+    LayerConfig{.qk_norm = true, .value_norm = true}};
 
 constexpr std::array kFusedQkvAndGateUp{
     FusedRows{"model.layers.#.self_attn.qkv_proj.weight",
@@ -191,6 +197,8 @@ constexpr std::array<std::string_view, 3> kGemma2Keys{
     "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"};
 constexpr std::array<std::string_view, 3> kGemma3Keys{
     "final_logit_softcapping", "query_pre_attn_scalar", "rope_local_base_freq"};
+constexpr std::array<std::string_view, 2> kGemma4Keys{"final_logit_softcapping",
+                                                      "use_bidirectional_attention"};
 constexpr std::array<std::string_view, 4> kGraniteKeys{
     "embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier"};
 constexpr std::array<std::string_view, 1> kCohereKeys{"logit_scale"};

@@ -44,7 +44,8 @@ ordered_json rope_json(const RopeScaling& s) {
           {"high_freq_factor", s.high_freq_factor},
           {"original_max_position_embeddings", static_cast<std::int64_t>(s.original_positions)}};
     case Type::kLongrope:
-      throw Error("longrope cannot be written from GGUF");
+    case Type::kProportional:
+      throw Error("longrope and proportional positions cannot be written from GGUF");
     case Type::kYarn:
       break;
   }
@@ -142,7 +143,8 @@ ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   if (json.contains("layer_types"))
     json["layer_types"] =
         std::vector<std::string>(static_cast<std::size_t>(target.layers), "full_attention");
-  json.erase("auto_map");
+  for (const char* key : {"auto_map", "num_layers", "layer_norm_epsilon"})  // EXAONE's names of two
+    json.erase(key);
   untie(source, json);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = "bfloat16";
   return json;

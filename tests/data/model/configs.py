@@ -322,3 +322,11 @@ GGUF_CONFIGS |= {
     "ernie4_5_moe": family("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", **sizes(64, 96, 2, 4, 2), **ERNIE,
                            moe_intermediate_size=32, moe_num_shared_experts=2) | dict(moe_layer_end_index=-1),
 }
+
+CONFIGS |= dense_configs.LATER
+CONFIGS["gemma4_eyes"] = with_eyes(
+    dense_configs.gemma4("", "gemma4_unified_text", sizes(32, 40, 7, 2, 2, head_dim=12), global_head_dim=20),
+    "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", tie_word_embeddings=True, dtype="bfloat16") | dict(
+        vision_config=dict(model_type="gemma4_unified_vision", patch_size=2, pooling_kernel_size=2, mm_embed_dim=8,
+                           mm_posemb_size=4, output_proj_dims=32))
+GGUF_CONFIGS |= dense_configs.GGUF_LATER

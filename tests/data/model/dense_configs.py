@@ -38,6 +38,16 @@ def gemma3(shape, scalar):
                  rope_scaling=dict(rope_type="linear", factor=8.0))
 
 
+def gemma4(architecture, model_type, shape, **keys):
+    """Every sixth layer and the last have other heads, and take keys for values."""
+    shape = shape | dict(num_global_key_value_heads=1, attention_k_eq_v=True, num_kv_shared_layers=0)
+    layers = ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(6)] + ["full_attention"]
+    rope = dict(sliding_attention=dict(PLAIN, rope_theta=100.0),
+                full_attention=dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=1000000.0))
+    return gemma(architecture, model_type, shape, final_logit_softcapping=3.0, layer_types=layers,
+                 rope_parameters=rope, **keys)
+
+
 def olmo2(shape):
     return family("Olmo2ForCausalLM", "olmo2", **shape, rms_norm_eps=1e-4, attention_bias=False,
                   rope_theta=500000.0, rope_scaling=None, pad_token_id=0, **UNTIED)
@@ -126,7 +136,12 @@ CONFIGS = {
     "nemotron": nemotron(sizes(32, 72, 2, 4, 2)),
     "starcoder2": starcoder2(sizes(32, 72, 2, 4, 2)),
 }
-CONFIGS = {name: config | BF16 for name, config in CONFIGS.items()}
+# Families that came later, whose seeds come after all others'.
+LATER = {
+    "gemma4": gemma4("Gemma4ForCausalLM", "gemma4_text", sizes(48, 40, 7, 4, 2, head_dim=12),
+                     global_head_dim=20, hidden_size_per_layer_input=0),
+}
+CONFIGS, LATER = ({name: config | BF16 for name, config in all.items()} for all in (CONFIGS, LATER))
 
 SMALL = sizes(64, 64, 2, 2, 1, head_dim=32)
 GGUF_CONFIGS = {
@@ -152,11 +167,16 @@ GGUF_CONFIGS = {
                           rope_scaling=dict(type="longrope", short_factor=PHI3_SHORT,
                                             long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 8.0])),
 }
-GGUF_ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mistral": "llama"}
+GGUF_LATER = {
+    "gemma4": gemma4("Gemma4ForCausalLM", "gemma4_text", sizes(64, 32, 7, 2, 2, head_dim=32),
+                     global_head_dim=64, hidden_size_per_layer_input=0),
+}
+GGUF_ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4",
+                      "olmo3": "olmo2", "cohere": "command-r", "mistral": "llama"}
 NEIGHBOURS = ("granite", "smollm3", "arcee")  # whose rows of Q and K are reordered
 GGUF_TYPES = {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k=Q.F16, attn_v=Q.Q8_0,
                          attn_qkv=Q.Q8_0, attn_output=Q.Q8_0, ffn_gate=Q.Q8_0, ffn_up=Q.Q4_1,
-                         ffn_down=Q.Q8_0) for name in GGUF_CONFIGS}
+                         ffn_down=Q.Q8_0) for name in GGUF_CONFIGS | GGUF_LATER}
 RESULTS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 # Most choices of a greedy text must have a margin above a GPU's rounding: those of the seed in turn had not.
 GGUF_SEEDS = {"exaone4": 304}
@@ -168,7 +188,7 @@ GGUF_NAMES = {
     "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
 }
-GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma2"]
+GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma4"] = GGUF_NAMES["gemma2"]
 LESS_ONE = ("gemma2", "gemma3_text", "nemotron")  # directories have norms less 1
 
 
@@ -179,6 +199,26 @@ def add_longrope(out, config):
     out.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(stretch) / np.log(original))))
     for length in ("long", "short"):
         out.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
+
+
+def add_own_heads(out, config):
+    """Writes sizes by kind of layer; of the larger heads, pairs that stay."""
+    windowed = [kind == "sliding_attention" for kind in config["layer_types"]]
+    rope, full = config["rope_parameters"], config["global_head_dim"]
+    out.add_sliding_window_pattern(windowed)
+    out.add_head_count_kv([config["num_key_value_heads" if own else "num_global_key_value_heads"] for own in windowed])
+    out.add_key_length(full)
+    out.add_value_length(full)
+    out.add_key_length_swa(config["head_dim"])
+    out.add_value_length_swa(config["head_dim"])
+    out.add_shared_kv_layers(0)
+    out.add_embedding_length_per_layer_input(0)
+    out.add_rope_dimension_count(full)
+    out.add_rope_dimension_count_swa(config["head_dim"])
+    out.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+    out.add_final_logit_softcapping(config["final_logit_softcapping"])
+    turning = int(full * rope["full_attention"]["partial_rotary_factor"] / 2)
+    out.add_tensor("rope_freqs.weight", np.array([1.0] * turning + [1e30] * (full // 2 - turning), np.float32))
 
 
 def add_own_keys(out, config, architecture):
@@ -192,6 +232,8 @@ def add_own_keys(out, config, architecture):
         out.add_sliding_window_pattern([t == "sliding_attention" for t in types])
     if (config.get("rope_scaling") or {}).get("type") == "longrope":
         add_longrope(out, config)
+    if kind == "gemma4_text":
+        add_own_heads(out, config)
     if kind == "gemma2":
         out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         out.add_final_logit_softcapping(config["final_logit_softcapping"])

@@ -59,6 +59,8 @@ def random_weights(config, seed):
             value = 0.1 * normal  # as large as scores, which are parts of one
         elif name.endswith("self_attn.sinks"):
             value = 1.0 + normal
+        elif name.endswith("layer_scalar"):
+            value = 1.0 + 0.3 * normal
         elif name.endswith(".weight") and len(shape) == 1:
             text = config.get("text_config", config)
             value = (text["model_type"] not in dense_configs.LESS_ONE) + 0.3 * normal
@@ -204,6 +206,8 @@ def gguf_name(name, own=None):
         return f"blk.{name.split('.')[2]}.exp_probs_b.bias"
     if kind == "sinks":
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
+    if kind == "layer_scalar":
+        return f"blk.{name.split('.')[2]}.layer_output_scale.weight"
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
         return f"blk.{layer}.{(own or {}).get(part) or GGUF_NAMES[part]}.{kind}"
@@ -252,6 +256,7 @@ def write_gguf(path, config, weights, types):
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     theta = (rope or {}).get("rope_theta") or config.get("rope_theta", 10000.0)
+    theta = rope["full_attention"]["rope_theta"] if "full_attention" in (rope or {}) else theta
     out = gguf.GGUFWriter(path, architecture)
     out.add_name(f"tiny random {architecture}")
     drafts = 0 if architecture == "ernie4_5-moe" else config.get("num_nextn_predict_layers", 0)
@@ -265,9 +270,10 @@ def write_gguf(path, config, weights, types):
     out.add_embedding_length(config["hidden_size"])
     out.add_feed_forward_length(config["intermediate_size"])
     out.add_head_count(heads)
-    out.add_head_count_kv(kv_heads)
-    out.add_key_length(head_dim)
-    out.add_value_length(head_dim)
+    if architecture != "gemma4":  # whose layers differ in them
+        out.add_head_count_kv(kv_heads)
+        out.add_key_length(head_dim)
+        out.add_value_length(head_dim)
     if "rms_norm_eps" in config:
         out.add_layer_norm_rms_eps(config["rms_norm_eps"])
     else:
