@@ -99,8 +99,9 @@ void CpuOps::do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight
   });
 }
 
-void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::activate(pool_, activation, x, y); });
+void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y,
+                         const XieluFactors& xielu) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::activate(pool_, activation, x, y, xielu); });
 }
 
 void CpuOps::do_add(Stream& stream, ConstTensorView x, float factor, TensorView y) {

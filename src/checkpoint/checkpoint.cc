@@ -105,6 +105,11 @@ class Inventory {
           tensor.name.ends_with("rotary_emb.inv_freq") || tensor.name == "rope_freqs.weight" ||
           (!config.rope_long_frequency.empty() && tensor.name.starts_with("rope_factors_")) ||
           (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
+      // Numbers that the config has, too, and copies of a directory need.
+      if (!config.xielu.empty() && is_of_xielu(tensor.name)) {
+        result.push_back(std::move(tensor));
+        continue;
+      }
       const bool of_draft = is_of_draft_layer(tensor.name, config);
       drafts = drafts || of_draft;
       if (!harmless && !of_draft)
@@ -348,8 +353,10 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
     for (std::string& module : scheme->left_out) module = unwrapped_name(module);
   in_context("reading the scales of " + directory.string(),
              [&] { join_fp8_tensors(index, scheme, *family, config); });
-  in_context("checking the tensors of " + directory.string(),
-             [&] { split_fused(*family, config, &FusedRows::name, index.tensors); });
+  in_context("checking the tensors of " + directory.string(), [&] {
+    read_xielu(index, config);
+    split_fused(*family, config, &FusedRows::name, index.tensors);
+  });
   for (TensorEntry& tensor : index.tensors) {
     tensor.name = canonical_name(*family, tensor.name);
     const auto known = find_tensor(tensor.name);  // Ernie's biases are rows of a matrix

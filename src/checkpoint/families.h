@@ -64,15 +64,16 @@ struct Family {
   bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
   /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
   bool gguf_lacks_parts = false;
-  bool windows = false;              // those of the table's layers are as wide as the files say
+  bool windows = false;  // those of the table's layers are as wide as the files say
   /// Layers that see all keys have heads of their own number and size, with keys for values where
   /// files say so or have none.
   bool full_heads = false;
-  bool windows_may_lack = false;     // without a width all layers are full, and as the first else
-  bool uniform_window = false;       // files may give all layers one
-  bool longrope = false;             // files may have it
-  bool factors = false;              // files may have them, as in DecoderFactors
-  bool gguf_divides_logits = false;  // by the factor of GGUF files
+  bool windows_may_lack = false;      // without a width all layers are full, and as the first else
+  bool uniform_window = false;        // files may give all layers one
+  bool longrope = false;              // files may have it
+  bool factors = false;               // files may have them, as in DecoderFactors
+  bool gguf_divides_logits = false;   // by the factor of GGUF files
+  bool gguf_rotation_switch = false;  // which say whether positions are rotary, or there are none
   /// Every so manieth layer is of the table's second kind, the others of the first; 0: all kinds
   /// take turns.
   int period = 0;

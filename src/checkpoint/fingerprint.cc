@@ -107,6 +107,8 @@ std::string fingerprint(const Checkpoint& model) {
     if (!kind.rotated) all.add(kind.rotated);
   for (const float magnitude : c.rope_magnitude_of_kind) all.add(magnitude);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
+  for (const Xielu& x : c.xielu)
+    for (const float number : {x.alpha_p, x.alpha_n, x.beta, x.eps}) all.add(number);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);
   for (const std::vector<float>& rope : c.rope_of_kind) all.add(rope);

@@ -1,5 +1,6 @@
 // GGUF metadata and names -> ModelConfig and canonical names.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -342,6 +343,25 @@ static void put_windows(const Keys& keys, const Family& family, ModelConfig& mod
   }
 }
 
+/// Reads the numbers of xIELU of each layer, or those of all.
+static void put_xielu(const Metadata& metadata, ModelConfig& model) {
+  constexpr std::array kParts{
+      std::pair{"xielu.alpha_p", &Xielu::alpha_p}, std::pair{"xielu.alpha_n", &Xielu::alpha_n},
+      std::pair{"xielu.beta", &Xielu::beta}, std::pair{"xielu.eps", &Xielu::eps}};
+  const auto layers = static_cast<std::size_t>(model.layers);
+  model.xielu.resize(layers);
+  for (const auto& [key, part] : kParts) {
+    const auto* const one = metadata.find<double>(key);
+    const auto* const each = metadata.find<std::vector<float>>(key);
+    if (one == nullptr && (each == nullptr || each->size() != layers))
+      throw Error("metadata key '" + std::string(key) + "' is not a float for each of " +
+                  std::to_string(layers) + " layers");
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      model.xielu[layer].*part = one != nullptr ? static_cast<float>(*one) : (*each)[layer];
+  }
+  require_xielu(model);
+}
+
 /// Reads how many heads of keys layers have by their kind, and whether those that see all keys take
 /// them for values.
 static void put_full_heads(const Keys& keys, const GgufHeader& header, const Family& family,
@@ -466,6 +486,10 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
 
   put_rope(keys, *family, factors, rotary_dim, model);
   put_factors(keys, *family, model);
+  if (model.form.mlp == MlpKind::kXielu) put_xielu(header.metadata, model);
+  if (family->gguf_rotation_switch)
+    for (const double rotated : keys.numbers("rope.scaling.finetuned"))
+      for (LayerConfig& kind : model.layer_kinds) kind.rotated = rotated != 0;
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;

@@ -76,8 +76,8 @@ RopeScaling read_proportional(const Fields& config, const Fields& rope, int head
   return s;
 }
 
-/// Reads one object of rotary parameters, with the keys that may stand outside it, of heads of so
-/// many dimensions.
+/// Reads one object of rotary parameters, with the keys that may stand outside it. `head_dim`: of the
+/// layers that it is for.
 RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfig& model,
                       int head_dim, const Family& family) {
   const int max_positions = model.max_positions;

@@ -106,9 +106,9 @@ constexpr auto kModelTensors = [] {
        "blk.#.attn_k.bias", kBiased},
       {kValueBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.v_proj.bias",
        "blk.#.attn_v.bias", kBiased},
-      {kQueryNorm, kAttends, kNorm, kOne, kNormedQuery, "model.layers.#.self_attn.q_norm.weight",
-       "blk.#.attn_q_norm.weight", kNormed},
-      {kKeyNorm, kAttends, kNorm, kOne, kNormedKey, "model.layers.#.self_attn.k_norm.weight",
+      {kQueryNorm, kAttends, kNorm, kQueryNorms, kNormedQuery,
+       "model.layers.#.self_attn.q_norm.weight", "blk.#.attn_q_norm.weight", kNormed},
+      {kKeyNorm, kAttends, kNorm, kKeyNorms, kNormedKey, "model.layers.#.self_attn.k_norm.weight",
        "blk.#.attn_k_norm.weight", kNormed},
       {kSinks, kAttends, kBias, kOne, kHeads, "model.layers.#.self_attn.sinks",
        "blk.#.attn_sinks.weight", kSunk},
@@ -202,7 +202,7 @@ const TensorSpec& spec_of(TensorRole role) { return kModelTensors[static_cast<st
 
 std::int64_t length(Length of, const ModelConfig& config, int layer) {
   const LayerSizes sizes = config.sizes(layer);
-  const bool whole = config.layer(layer).whole_qk_norm;
+  const bool whole = config.layer(layer).whole_qk_norm, each = config.layer(layer).each_head_norm;
   switch (of) {
     case Length::kOne:
     case Length::kSharedScore:
@@ -231,6 +231,10 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return std::int64_t{sizes.kv_heads} * sizes.head_dim;
     case Length::kHeadDim:
       return sizes.head_dim;
+    case Length::kQueryNorms:
+      return each ? sizes.heads : 1;
+    case Length::kKeyNorms:
+      return each ? sizes.kv_heads : 1;
     case Length::kNormedQuery:
       return length(whole ? Length::kQueries : Length::kHeadDim, config, layer);
     case Length::kNormedKey:
@@ -245,8 +249,9 @@ std::string ModelTensor::name() const {
 
 std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
   const int of = std::max(layer, 0);
-  if (spec->kind != TensorKind::kMatrix && spec->rows == Length::kOne)
-    return {length(spec->columns, config, of)};
+  const bool of_heads = spec->rows == Length::kQueryNorms || spec->rows == Length::kKeyNorms;
+  const bool alone = of_heads ? !config.layer(of).each_head_norm : spec->rows == Length::kOne;
+  if (spec->kind != TensorKind::kMatrix && alone) return {length(spec->columns, config, of)};
   return {length(spec->rows, config, of), length(spec->columns, config, of)};
 }
 

@@ -75,6 +75,10 @@ ModelConfig read_gemma4_config(const nlohmann::json& config, const Family& famil
 ModelConfig read_olmo2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmo3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_exaone4_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_exaone_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_hunyuan_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_apertus_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_granitemoehybrid_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_glm4_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_granite_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_smollm3_config(const nlohmann::json& config, const Family& family);
@@ -103,6 +107,14 @@ void put_end_tokens(const nlohmann::json& ids, const std::string& file, ModelCon
 void refuse_quantization_file(const nlohmann::json& file);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
+
+/// Reads the numbers of xIELU from the tensors of a directory, of a model that has it. Throws Error
+/// naming the tensor.
+void read_xielu(const TensorIndex& index, ModelConfig& config);
+/// Says if a tensor is one of these numbers.
+bool is_of_xielu(std::string_view tensor);
+/// Throws Error naming the layer whose numbers of xIELU make no function.
+void require_xielu(const ModelConfig& config);
 
 /// Unties the head of a model whose files hold another than the embedding, with a note in the
 /// config; one that is equal stays spare. Names are canonical. Both are read whole where they are

@@ -135,6 +135,13 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim, TextLength length
   return table;
 }
 
+double ntk_theta(double theta, double alpha, int head_dim) {
+  if (head_dim <= 2)
+    throw Error("head_dim " + std::to_string(head_dim) +
+                " has one pair, which alpha cannot stretch");
+  return theta * std::pow(alpha, static_cast<double>(head_dim) / (head_dim - 2));
+}
+
 void put_rope(const RopeScaling& scaling, ModelConfig& model) {
   const int head_dim = model.head_dim_of(model.layer_kinds.back());
   RopeTable table = rope_table(scaling, head_dim);
@@ -143,8 +150,7 @@ void put_rope(const RopeScaling& scaling, ModelConfig& model) {
   model.query_beta = f32(scaling.query_beta);
   model.query_period = static_cast<int>(scaling.query_period);
   if (scaling.type != RopeScaling::Type::kLongrope) return;
-  model.rope_long_frequency =
-      rope_table(scaling, head_dim, TextLength::kLong).inverse_frequency;
+  model.rope_long_frequency = rope_table(scaling, head_dim, TextLength::kLong).inverse_frequency;
   model.rope_original = static_cast<int>(scaling.original_positions);
 }
 

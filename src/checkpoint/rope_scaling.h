@@ -38,6 +38,10 @@ struct RopeTable {
 RopeTable rope_table(const RopeScaling& scaling, int head_dim,
                      TextLength length = TextLength::kShort);
 
+/// The base of frequencies that are stretched by alpha without an end, the higher ones less: theta
+/// alpha^(head_dim / (head_dim - 2)). Throws Error if heads are not larger than a pair.
+double ntk_theta(double theta, double alpha, int head_dim);
+
 /// Fills the rotary part of a config, with the frequencies of the last kind of layers.
 void put_rope(const RopeScaling& scaling, ModelConfig& model);
 /// Fills that of the first of two kinds of layers, when that of all has been filled.

@@ -44,10 +44,12 @@ WeightRows::~WeightRows() {
 }
 
 std::int64_t WeightRows::rows(const TensorEntry& tensor) {
-  return tensor.shape.size() == 1 ? 1 : tensor.shape.at(0);
+  return tensor.shape.size() <= 1 ? 1 : tensor.shape.at(0);
 }
 
-std::int64_t WeightRows::columns(const TensorEntry& tensor) { return tensor.shape.back(); }
+std::int64_t WeightRows::columns(const TensorEntry& tensor) {
+  return tensor.shape.empty() ? 1 : tensor.shape.back();
+}
 
 bool WeightRows::reordered(const TensorEntry& tensor) const {
   return reorders_ && is_rotated(tensor.name);
@@ -78,7 +80,7 @@ std::span<const std::byte> WeightRows::read_stored(const TensorEntry& tensor, st
 
 void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                              std::vector<std::byte>& into) {
-  if (tensor.shape.size() == 1) {
+  if (tensor.shape.size() <= 1) {
     into.resize(tensor.bytes);
     return read_at(tensor, tensor.offset, into);
   }
@@ -97,7 +99,7 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
 
 void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<float> out) {
   const std::span<const std::byte> stored = read_stored(tensor, row);
-  if (tensor.shape.size() == 1)
+  if (tensor.shape.size() <= 1)
     dequantize_row(tensor.dtype, stored.data(), out);
   else
     row_as_f32(tensor.dtype, row_at(stored.data(), tensor, row), out);

@@ -60,16 +60,36 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
                  ConstTensorView(constants.data() + ones, DType::kF32, {hd}), config.norm_eps,
                  by_heads(to.v));
   }
-  if (own.qk_norm) {
-    const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
-      const std::int64_t heads = own.whole_qk_norm ? t.dim(1) : 1;
-      const TensorView rows(t.data(), DType::kF32, {n * t.dim(1) / heads, heads * hd});
+  if (own.qk_norm && !config.form.norm_rotated) norm_heads(w, layer, to, compute);
+  if (config.form.positions == PositionKind::kRotary && own.rotated)
+    rotate_heads(layer, chunk, to, compute);
+  if (own.qk_norm && config.form.norm_rotated) norm_heads(w, layer, to, compute);
+}
+
+/// Normalises queries and keys, by heads or by whole rows.
+void Transformer::Impl::norm_heads(const UnitWeights& w, int layer, const QkvRows& to,
+                                   Stream& compute) {
+  Ops& ops = device.ops();
+  const LayerConfig& own = config.layer(layer);
+  const auto norm_each = [&](const TensorView& t, const ConstTensorView& g) {
+    const std::int64_t n = t.dim(0), heads = t.dim(1), hd = t.dim(2);
+    const std::int64_t joined = own.whole_qk_norm ? heads : 1;
+    const TensorView rows(t.data(), DType::kF32, {n * heads / joined, joined * hd});
+    if (own.each_head_norm)
+      ops.layer_norm(compute, rows,
+                     {ConstTensorView(g.data(), DType::kF32, {heads, hd}), {}, config.norm_eps},
+                     rows);
+    else
       ops.rms_norm(compute, rows, g, config.norm_eps, rows);
-    };
-    per_head(to.q, w.vector(TensorRole::kQueryNorm));
-    per_head(to.k, w.vector(TensorRole::kKeyNorm));
-  }
-  if (config.form.positions != PositionKind::kRotary || !own.rotated) return;
+  };
+  norm_each(to.q, w.vector(TensorRole::kQueryNorm));
+  norm_each(to.k, w.vector(TensorRole::kKeyNorm));
+}
+
+/// Rotates queries and keys, by the frequencies of their texts' length.
+void Transformer::Impl::rotate_heads(int layer, const Chunk& chunk, const QkvRows& to,
+                                     Stream& compute) {
+  Ops& ops = device.ops();
   const auto rotate = [&](int skip, int rows, TextLength length) {
     const std::byte* const frequencies =
         constants.data() + rope_offset(config, layer, length) * sizeof(float);
@@ -145,6 +165,31 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
   }
 }
 
+namespace {
+
+/// Names what an MLP without a gate does with its inner values.
+Activation activation_of(MlpKind mlp) {
+  switch (mlp) {
+    case MlpKind::kRelu:
+      return Activation::kRelu;
+    case MlpKind::kReluSquared:
+      return Activation::kReluSquared;
+    case MlpKind::kXielu:
+      return Activation::kXielu;
+    default:
+      return Activation::kGeluTanh;
+  }
+}
+
+}  // namespace
+
+/// Gives the numbers of a layer's activation, of a model that has some.
+XieluFactors Transformer::Impl::xielu_of(int layer) const {
+  if (config.xielu.empty()) return {};
+  const Xielu& own = config.xielu.at(at(layer));
+  return {own.positive(), own.negative(), own.beta, own.eps};
+}
+
 void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   Ops& ops = device.ops();
   const int hidden_dim = config.sizes(layer).hidden_dim;
@@ -166,11 +211,7 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
       const std::array up{
           Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), inner}};
       ops.linear(compute, h, up);
-      ops.activate(compute,
-                   config.form.mlp == MlpKind::kRelu          ? Activation::kRelu
-                   : config.form.mlp == MlpKind::kReluSquared ? Activation::kReluSquared
-                                                              : Activation::kGeluTanh,
-                   inner, inner);
+      ops.activate(compute, activation_of(config.form.mlp), inner, inner, xielu_of(layer));
     }
     add_result(w, kMlpResultNorms, inner,
                {w.matrix(TensorRole::kDown), w.vector(TensorRole::kDownBias), x}, compute);

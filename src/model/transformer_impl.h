@@ -116,10 +116,13 @@ struct Transformer::Impl {
   void enter(const UnitWeights& w, Stream& compute);
   void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
                const QkvRows& to, TensorView fused, Stream& compute);
+  void norm_heads(const UnitWeights& w, int layer, const QkvRows& to, Stream& compute);
+  void rotate_heads(int layer, const Chunk& chunk, const QkvRows& to, Stream& compute);
   void add_result(const UnitWeights& w, Norms norms, ConstTensorView of, Projection product,
                   Stream& compute);
   void scale_logits(TensorView of_rows, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
+  XieluFactors xielu_of(int layer) const;
   void mlp(const UnitWeights& w, int layer, Stream& compute);
   void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);
   void read_for_head(const UnitWeights& w, const std::byte* row_ids, const TensorView& x,

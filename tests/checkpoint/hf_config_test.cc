@@ -321,8 +321,8 @@ TEST(HfConfig, AFamilySaysWhatItsAttentionBiasIsOf) {
 
 TEST(HfConfig, RefusesOtherFamiliesByTheirNames) {
   // Their keys may mean something else: glm has no bias in its output.
-  for (const char* family : {"glm", "granitemoehybrid", "exaone", "gemma3n_text", "phi", "olmo",
-                             "apertus", "nemotron-nas"})
+  for (const char* family : {"glm", "bamba", "exaone_moe", "gemma3n_text", "phi", "olmo",
+                             "apertus1p5_text", "nemotron-nas"})
     for (const json& key : {json{{"attention_bias", true}}, json{{"logit_scale", 0.0625}},
                             json{{"attn_logit_softcapping", 50.0}}, json{{"no_rope_layers", {0}}},
                             json{{"quantization_config", {{"quant_method", "fp8"}}}}}) {

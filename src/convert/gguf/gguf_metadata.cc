@@ -57,6 +57,18 @@ void add_windows(const Checkpoint& model, const Family& family, GgufMetadata& me
   metadata.emplace_back(architecture + ".attention.sliding_window_pattern", std::move(windowed));
 }
 
+void add_xielu(const ModelConfig& c, GgufMetadata& metadata) {
+  if (c.xielu.empty()) return;
+  for (const auto& [key, part] : {std::pair{"xielu.alpha_p", &Xielu::alpha_p},
+                                  {"xielu.alpha_n", &Xielu::alpha_n},
+                                  {"xielu.beta", &Xielu::beta},
+                                  {"xielu.eps", &Xielu::eps}}) {
+    std::vector<float> of_layers;
+    for (const Xielu& xielu : c.xielu) of_layers.push_back(xielu.*part);
+    metadata.emplace_back(key, std::move(of_layers));
+  }
+}
+
 /// Says how many heads of keys there are and how large heads are, by kind of layer where those
 /// differ.
 void add_kv_heads(const ModelConfig& c, const Family& family, GgufMetadata& metadata) {
@@ -156,6 +168,12 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   add_factors(model, family, metadata);
   number("attention.head_count", c.heads);
   add_kv_heads(c, family, metadata);
+  add_xielu(c, metadata);
+  if (!c.layer(0).rotated && c.layer_kinds.size() == 1) {
+    if (!family.gguf_rotation_switch)
+      refuse_gguf(model, "have rotary positions, and this model none");
+    metadata.emplace_back(architecture + ".rope.scaling.finetuned", false);
+  }
   real(gguf_epsilon_key(family), static_cast<double>(c.norm_eps));
   number("rope.dimension_count", 2 * c.rope_inverse_frequency.size());
 

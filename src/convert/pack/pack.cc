@@ -64,6 +64,8 @@ struct SweepOrder {
       if (std::exchange(last, of) != of) units.emplace_back();
       units.back().push_back(entry);
     });
+    for (const TensorEntry& tensor : model.tensors())  // numbers that the config has, too
+      if (!find_tensor(tensor.name)) vectors.push_back(&tensor);
   }
   std::vector<const TensorEntry*> all() const {
     std::vector<const TensorEntry*> entries = vectors;
@@ -127,7 +129,7 @@ class Packer {
       file_.write(stored);
       advance(stored.size());
     };
-    if (tensor.shape.size() == 1)
+    if (tensor.shape.size() <= 1)
       take(rows_.read_stored(tensor, 0));
     else
       pass_rows(
@@ -245,7 +247,7 @@ void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t cou
 /// Calls take(bytes) for a tensor's values in their plain form, row by row, some rows at a time.
 template <class Take>
 void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const Take& take) {
-  if (tensor.shape.size() == 1) return take(rows.read_stored(tensor, 0));
+  if (tensor.shape.size() <= 1) return take(rows.read_stored(tensor, 0));
   if (!is_packed(tensor.dtype))
     return pass_rows(
         rows, tensor, 1, [](auto&&...) {},

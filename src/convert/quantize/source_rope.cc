@@ -41,7 +41,7 @@ class Keys {
 using Type = RopeScaling::Type;
 
 Type type_named(const std::string& name) {
-  if (name == "none" || name == "default") return Type::kDefault;
+  if (name == "none" || name == "default" || name == "dynamic") return Type::kDefault;
   if (name == "linear") return Type::kLinear;
   if (name == "llama3") return Type::kLlama3;
   if (name == "yarn") return Type::kYarn;
@@ -49,7 +49,7 @@ Type type_named(const std::string& name) {
   throw Error("rotary scaling of type " + in_quotes(name) + " cannot be written");
 }
 
-RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions) {
+RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions, int head_dim) {
   const auto number = [&](const std::string& key, double otherwise) {
     return keys
         .number({"rope_parameters.full_attention." + key, "rope_parameters." + key,
@@ -64,6 +64,9 @@ RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions) {
   s.theta = keys.number({"rope_parameters.full_attention.rope_theta", "rope_parameters.rope_theta",
                          "rope_scaling.rope_theta", "rope_theta"})
                 .value_or(family.theta);
+  // The only dynamic scaling that is read is a larger base.
+  if (const double alpha = number("alpha", 0); alpha != 0)
+    s.theta = ntk_theta(s.theta, alpha, head_dim);
   s.original_positions = keys.number({"original_max_position_embeddings"})
                              .value_or(number("original_max_position_embeddings", max_positions));
   s.factor = number("factor", s.type == Type::kYarn ? max_positions / s.original_positions : 1.0);
@@ -145,7 +148,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   const bool hf = std::filesystem::is_directory(checkpoint.root());
   SourceRope rope;
   if (!config.rope_long_frequency.empty()) return {longrope_of(keys, config), {}};
-  rope.scaling = hf ? from_hf(keys, family_of(config), config.max_positions)
+  rope.scaling = hf ? from_hf(keys, family_of(config), config.max_positions, config.head_dim)
                     : from_gguf(keys, family_of(config), config.max_positions);
   RopeScaling& scaling = rope.scaling;
   scaling.query_beta = static_cast<double>(config.query_beta);

@@ -67,6 +67,7 @@ class Shape:
     norms: tuple = ("input_layernorm", "", "post_attention_layernorm", "")
     plus: float = 0.0  # added to the weights of norms
     value_norm: bool = False  # by heads, without weights
+    norm_rotated: bool = False  # queries and keys are normalised after they are rotated
     head_dims: list = field(default_factory=list)  # by layer, where they differ
     layer_norm: bool = False
     parallel: bool = False  # the MLP reads what the attention has read
@@ -89,6 +90,8 @@ def inverse_frequencies(head_dim, theta, scaling=None):
     factor = scaling.get("factor")
     if kind == "linear":
         return plain / factor, 1.0
+    if kind == "dynamic":  # Hunyuan's, which does not depend on the text
+        return (theta * scaling["alpha"] ** (head_dim / (head_dim - 2)))**-exponent, 1.0
     if kind == "proportional":
         turning = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
         return np.where(np.arange(head_dim // 2) < turning, plain / (factor or 1.0), 0.0), 1.0
@@ -181,10 +184,20 @@ def logits(weights, shape, ids, rows, seed=None):
         if shape.activation == "relu2":
             inner = np.maximum(linear(h, p + "up_proj"), 0.0)
             return linear(noise.relative(inner * inner, 1.0), p + "down_proj")
+        if shape.activation == "xielu":
+            return linear(xielu(linear(h, p + "up_proj"), p + "act_fn."), p + "down_proj")
         if shape.activation == "gelu_up":
             return linear(noise.relative(gelu(linear(h, p + "c_fc"))), p + "c_proj")
         inner = gelu(linear(h, p + "gate_proj")) * linear(h, p + "up_proj")
         return linear(noise.relative(inner, 6.0), p + "down_proj")
+
+    def xielu(x, p):
+        softplus = lambda name: np.log1p(np.exp(w(p + name)))
+        beta, eps = w(p + "beta"), w(p + "eps")
+        positive, negative = noise.relative(softplus("alpha_p")), noise.relative(beta + softplus("alpha_n"))
+        low = noise.relative(noise.relative(np.expm1(np.minimum(x, eps))) - x, 1.0) * negative
+        curved = noise.relative(np.where(x > 0, positive * x * x, low), 2.0)
+        return noise.relative(curved + noise.relative(beta * x, 1.0), 1.0)
 
     grown = shape.long and n > shape.long[0]
     cos, sin = turns(shape.long[1] if grown else shape.inverse_frequency, shape.magnitude)
@@ -243,6 +256,11 @@ def logits(weights, shape, ids, rows, seed=None):
                 y = noise.relative(y + own, 1.0)
         return y
 
+    def norm_heads(t, g):
+        if g.ndim == 2:  # each head has its own
+            return layer_norm(t, g, 0.0, shape.eps, noise)
+        return rms_norm(t.reshape(n, -1, len(g)), g + shape.plus, shape.eps, noise).reshape(t.shape)
+
     shape.routes.clear()
     x = w("model.embed_tokens.weight")[ids]
     if shape.embedding != 1:
@@ -259,11 +277,15 @@ def logits(weights, shape, ids, rows, seed=None):
                    for c in ("q", "k", "v" if own_value else "k"))
         if shape.value_norm:
             v = rms_norm(v, np.ones(head_dim), shape.eps, noise)
-        if p + "self_attn.q_norm.weight" in weights:  # of a head, or of a whole row
-            own = lambda t, g: rms_norm(t.reshape(n, -1, len(g)), g + shape.plus, shape.eps, noise).reshape(t.shape)
-            q, k = own(q, w(p + "self_attn.q_norm.weight")), own(k, w(p + "self_attn.k_norm.weight"))
+        def normed(q, k):
+            if p + "self_attn.q_norm.weight" not in weights:
+                return q, k
+            return (norm_heads(t, w(p + f"self_attn.{c}_norm.weight")) for t, c in ((q, "q"), (k, "k")))
+
+        q, k = (q, k) if shape.norm_rotated else normed(q, k)
         if not shape.rotated or shape.rotated[layer]:
             q, k = (noise.relative(rope(t, cos, sin, shape.neighbours), 2.0) for t in (q, k))
+        q, k = normed(q, k) if shape.norm_rotated else (q, k)
         if shape.beta:
             periods = (np.arange(n) // shape.period)[:, None, None]
             q = noise.relative(q * (1.0 + shape.beta * np.log(1.0 + periods)), 3.0)

@@ -83,7 +83,7 @@ NORMS = {kind: GEMMA for kind in GEMMAS} | {
     "glm4": GLM4, "olmo2": RESULTS, "olmo3": RESULTS,
     "exaone4": RESULTS, "cohere": ("input_layernorm", "", "", ""), "cohere2": ("input_layernorm", "", "", "")}
 ACTIVATIONS = {kind: "gelu" for kind in GEMMAS} | {
-    "arcee": "relu2", "nemotron": "relu2", "starcoder2": "gelu_up"}
+    "arcee": "relu2", "nemotron": "relu2", "starcoder2": "gelu_up", "apertus": "xielu"}
 
 
 def own_parts(model, c):
@@ -102,7 +102,8 @@ def own_parts(model, c):
         sizes = [c.per_layer_config[layer].head_dim for layer in range(c.num_hidden_layers)]
         parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=1.0, value_norm=True,
                       logit_cap=c.final_logit_softcapping or 0.0, head_dims=sizes)
-    if kind in ("granite", "granitemoe"):
+    parts["norm_rotated"] = kind == "hunyuan_v1_dense"
+    if kind in ("granite", "granitemoe", "granitemoehybrid"):
         parts |= dict(embedding=c.embedding_multiplier, branch=c.residual_multiplier, logit=1 / c.logits_scaling,
                       score=c.attention_multiplier)
     if kind in ("cohere", "cohere2"):
@@ -189,15 +190,26 @@ def in_stretches(shape, prompt, ids, rows, evaluate):
     return np.concatenate([evaluate(ids[:original], early), evaluate(ids, rows[len(early):])])
 
 
+NAMES = {"model.language_model.": "model.", "block_sparse_moe.": "mlp.",
+         ".query_layernorm.": ".q_norm.", ".key_layernorm.": ".k_norm.",
+         ".attention_layernorm.": ".input_layernorm.", ".feedforward_layernorm.": ".post_attention_layernorm.",
+         ".shared_mlp.input_linear.": ".mlp.gate_up_proj.", ".shared_mlp.output_linear.": ".mlp.down_proj."}
+
+
+def plain_name(name):
+    """Returns Llama's name of a tensor."""
+    for theirs, ours in NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
 def measure(model, prompt, rows, new_tokens, samples):
     """The golden of a model: reference logits of the prompt's `rows`, greedy text, tolerance.
 
     The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
-    plain = lambda k: k.replace("model.language_model.", "model.").replace("block_sparse_moe.", "mlp.")
-    weights = unfused({plain(k): v.numpy()
-                       for k, v in model.state_dict().items()})
+    weights = unfused({plain_name(k): v.numpy() for k, v in model.state_dict().items()})
     shape = shape_of(model)
     rotary = isinstance(shape, exact.Shape)
     frequency = rotary_of(model, "full_attention" if shape.tables else "")[0].copy() if rotary else []
