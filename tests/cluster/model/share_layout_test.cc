@@ -1,4 +1,4 @@
-// Rows that ranks read of a model: those of all together are its own, in every format and container.
+// Rows that ranks read of a model: those of all together are its own, in every format.
 #include <gtest/gtest.h>
 
 #include <algorithm>
