@@ -112,7 +112,7 @@ TEST_F(RanksEngine, KeepsTextsThatShareSweepsAndBlocks) {
 }
 
 TEST_F(RanksEngine, KeepsTextsThatWaitForRoomInTheKvPool) {
-  constexpr int kShort = 8, kMany = 140;
+  constexpr int kShort = 8, kMany = 200;
   EngineOptions o = options(SpeculationMethod::kNone);
   o.plan.max_prompt = kShort;
   o.plan.context = kShort + kMany;
