@@ -121,8 +121,14 @@ void Ops::layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm, T
   constexpr const char* kOp = "layer_norm";
   check(kOp, "x", x, {kAny, kAny}, kF32);
   check(x.dim(1) > 0, kOp, [] { return "x has no columns"; });
-  check(kOp, "g", norm.g, {x.dim(1)}, kF32);
-  if (!norm.b.empty()) check(kOp, "b", norm.b, {x.dim(1)}, kF32);
+  const auto check_part = [&](const char* what, const ConstTensorView& part) {
+    if (norm.g.rank() == 2 && norm.g.dim(0) > 0)
+      check(kOp, what, part, {norm.g.dim(0), x.dim(1)}, kF32);
+    else
+      check(kOp, what, part, {x.dim(1)}, kF32);
+  };
+  check_part("g", norm.g);
+  if (!norm.b.empty()) check_part("b", norm.b);
   check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
   check(norm.eps >= 0.0f && std::isfinite(norm.eps), kOp,
         [&] { return "eps is " + std::to_string(norm.eps); });
@@ -221,11 +227,17 @@ void Ops::do_experts(Stream& stream, ConstTensorView x, ConstTensorView weight,
     if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
 }
 
-void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {
+void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y,
+                   const XieluFactors& xielu) {
   constexpr const char* kOp = "activate";
   check(kOp, "x", x, {kAny, kAny}, kF32);
   check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
-  if (x.bytes() > 0) do_activate(stream, activation, x, y);
+  check(std::isfinite(xielu.positive + xielu.negative + xielu.beta) && xielu.eps <= 0, kOp, [&] {
+    return "xIELU's numbers are " + std::to_string(xielu.positive) + ", " +
+           std::to_string(xielu.negative) + ", " + std::to_string(xielu.beta) + " and " +
+           std::to_string(xielu.eps);
+  });
+  if (x.bytes() > 0) do_activate(stream, activation, x, y, xielu);
 }
 
 void Ops::add(Stream& stream, ConstTensorView x, float factor, TensorView y) {
@@ -236,10 +248,11 @@ void Ops::add(Stream& stream, ConstTensorView x, float factor, TensorView y) {
   if (x.bytes() > 0) do_add(stream, x, factor, y);
 }
 
-void Ops::scale(Stream& stream, TensorView x, float factor, float cap) {
+void Ops::scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float cap) {
   constexpr const char* kOp = "scale";
   check(kOp, "x", x, {kAny, kAny}, kF32);
-  check(std::isfinite(factor), kOp, [&] { return "factor is " + std::to_string(factor); });
+  check(std::isfinite(factor.value), kOp,
+        [&] { return "factor is " + std::to_string(factor.value); });
   check_cap(kOp, cap);
   if (x.bytes() > 0) do_scale(stream, x, factor, cap);
 }

@@ -163,8 +163,14 @@ struct Rope {
 
 /// A function of each value by itself: max(x, 0),
 /// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), x / (1 + exp(-x)),
-/// 1 / (1 + exp(-x)), or max(x, 0)^2 (arXiv:2109.08668).
-enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid, kReluSquared };
+/// 1 / (1 + exp(-x)), max(x, 0)^2 (arXiv:2109.08668), or xIELU by numbers of its own.
+enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid, kReluSquared, kXielu };
+
+/// Numbers of xIELU (arXiv:2411.13010): for x > 0 it is positive x^2 + beta x, else
+/// negative (exp(min(x, eps)) - 1 - x) + beta x.
+struct XieluFactors {
+  float positive = 0.0f, negative = 0.0f, beta = 0.0f, eps = 0.0f;
+};
 
 enum class Replacement : bool { kNo, kYes };
 
@@ -210,7 +216,8 @@ class Ops {
   /// y_ij = g_j x_ij / sqrt(mean_k x_ik^2 + eps). Shapes: x, y [n, dim]; g [dim].
   void rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y);
   /// y_ij = g_j (x_ij - m_i) / sqrt(v_i + eps) + b_j, m_i the mean and v_i the variance of row i
-  /// (arXiv:1607.06450). y may be x. Shapes: x, y [n, dim]; g, b [dim] f32.
+  /// (arXiv:1607.06450). y may be x. Shapes: x, y [n, dim]; g, b [dim] f32, or [m, dim], of which
+  /// row i has row i modulo m.
   void layer_norm(Stream&, ConstTensorView x, const LayerNorm&, TensorView y);
   /// Rotates pairs in place. Shapes: qk [n, heads, head_dim]; position [n] i32.
   void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
@@ -226,12 +233,12 @@ class Ops {
   /// other rows (bit for bit on the CPU). Shapes: x, sum [n, dim]; weight [n, active].
   void experts(Stream&, ConstTensorView x, ConstTensorView weight, std::span<const ExpertUse>,
                TensorView sum);
-  /// y = activation(x). y may be x. Shapes: both [n, hidden].
-  void activate(Stream&, Activation, ConstTensorView x, TensorView y);
+  /// y = activation(x), xIELU by these numbers. y may be x. Shapes: both [n, hidden].
+  void activate(Stream&, Activation, ConstTensorView x, TensorView y, const XieluFactors& = {});
   /// y += factor x, one rounding. Shapes: x, y [n, dim].
   void add(Stream&, ConstTensorView x, float factor, TensorView y);
   /// x = factor x, and then, where cap is not 0, cap tanh(x / cap). Shape: x [n, dim].
-  void scale(Stream&, TensorView x, float factor, float cap = 0.0f);
+  void scale(Stream&, TensorView x, DeviceScalar<float> factor, float cap = 0.0f);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
   /// head_dim].
   void split_qkv(Stream&, ConstTensorView fused, const QkvRows& to);
@@ -286,9 +293,10 @@ class Ops {
                           TensorView);
   virtual void do_expert(Stream&, ConstTensorView, ConstTensorView, ConstTensorView,
                          const ExpertWeights&, const ExpertForm&, TensorView) = 0;
-  virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
+  virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView,
+                           const XieluFactors&) = 0;
   virtual void do_add(Stream&, ConstTensorView, float, TensorView) = 0;
-  virtual void do_scale(Stream&, TensorView, float, float) = 0;
+  virtual void do_scale(Stream&, TensorView, DeviceScalar<float>, float) = 0;
   virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;
   virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,

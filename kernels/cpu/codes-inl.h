@@ -179,6 +179,17 @@ HWY_INLINE IntVec codes_of(format::NVFP4, const uint8_t* block, size_t at) {
   const uint8_t* const from = block + format::NVFP4::kCodesAt + at / 16 * 8;
   return steps(format::kDoubledE2M1, short_nibbles(hn::Rebind<uint8_t, Floats>(), from, at));
 }
+HWY_INLINE IntVec codes_of(format::F4_256, const uint8_t* block, size_t at) {
+  return steps(format::kDoubledE2M1, block + format::F4_256::kCodesAt + at / 32 * 16, at % 32);
+}
+
+template <int kBits, int kElements>
+HWY_INLINE IntVec codes_of(format::Integers<kBits, kElements>, const uint8_t* block, size_t at) {
+  using F = format::Integers<kBits, kElements>;
+  const uint8_t* const codes = block + F::kCodesAt;
+  const auto q = kBits == 4 ? nibbles(codes + at / 32 * 16, at % 32) : bits_of<8>(codes + at, 0);
+  return hn::Sub(q, hn::Set(Ints(), block[F::kZeroAt]));
+}
 /// format::grid_code, for a vector.
 template <class Format>
 requires(format::kIsOfGrid<Format>) HWY_INLINE IntVec

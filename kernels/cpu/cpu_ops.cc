@@ -99,16 +99,17 @@ void CpuOps::do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight
   });
 }
 
-void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::activate(pool_, activation, x, y); });
+void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y,
+                         const XieluFactors& xielu) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::activate(pool_, activation, x, y, xielu); });
 }
 
 void CpuOps::do_add(Stream& stream, ConstTensorView x, float factor, TensorView y) {
   queue(stream, 0, [=, this](std::byte*) { cpu::add(pool_, x, factor, y); });
 }
 
-void CpuOps::do_scale(Stream& stream, TensorView x, float factor, float cap) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::scale(pool_, x, factor, cap); });
+void CpuOps::do_scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float cap) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::scale(pool_, x, factor.now(), cap); });
 }
 
 void CpuOps::do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {

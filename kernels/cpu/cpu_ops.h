@@ -32,9 +32,10 @@ class CpuOps final : public Ops {
   void do_route(Stream&, ConstTensorView logits, const RouterRule&, const RoutedRows& to) override;
   void do_expert(Stream&, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
                  const ExpertWeights&, const ExpertForm&, TensorView sum) override;
-  void do_activate(Stream&, Activation, ConstTensorView x, TensorView y) override;
+  void do_activate(Stream&, Activation, ConstTensorView x, TensorView y,
+                   const XieluFactors&) override;
   void do_add(Stream&, ConstTensorView x, float factor, TensorView y) override;
-  void do_scale(Stream&, TensorView x, float factor, float cap) override;
+  void do_scale(Stream&, TensorView x, DeviceScalar<float> factor, float cap) override;
   void do_split_qkv(Stream&, ConstTensorView fused, const QkvRows& to) override;
   void do_embed(Stream&, WeightView table, ConstTensorView id, TensorView y, Accumulate) override;
   void do_store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,

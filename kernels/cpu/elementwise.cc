@@ -155,6 +155,20 @@ void relu_squared_row(const float* x, size_t n, float* y) {
   }
 }
 
+/// NaN stays NaN, whatever exp makes of it.
+void xielu_row(const float* x, const XieluFactors& xielu, size_t n, float* y) {
+  const Floats d;
+  const Vec positive = hn::Set(d, xielu.positive), negative = hn::Set(d, xielu.negative),
+            beta = hn::Set(d, xielu.beta), eps = hn::Set(d, xielu.eps);
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
+    const Vec below = hn::Mul(hn::Sub(hn::Expm1(d, hn::Min(v, eps)), v), negative);
+    const Vec curved =
+        hn::IfThenElse(hn::Gt(v, hn::Zero(d)), hn::Mul(hn::Mul(positive, v), v), below);
+    store_part(hn::IfThenElse(hn::IsNaN(v), v, hn::Add(curved, hn::Mul(beta, v))), y, k, n);
+  }
+}
+
 /// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which is as exact where it is small.
 HWY_INLINE Vec gelu(Vec v) {
   const Floats d;
@@ -235,6 +249,7 @@ HWY_EXPORT(swiglu_row);
 HWY_EXPORT(clamped_row);
 HWY_EXPORT(relu_row);
 HWY_EXPORT(relu_squared_row);
+HWY_EXPORT(xielu_row);
 HWY_EXPORT(gelu_tanh_row);
 HWY_EXPORT(geglu_row);
 HWY_EXPORT(add_row);
@@ -277,8 +292,11 @@ void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView
   const auto* g = reinterpret_cast<const float*>(norm.g.data());
   const auto* b = reinterpret_cast<const float*>(norm.b.data());
   auto* to = reinterpret_cast<float*>(y.data());
-  for_rows(pool, to_size(x.dim(0)), n,
-           [&](std::size_t i) { row(from + i * n, g, b, norm.eps, n, to + i * n); });
+  const std::size_t period = norm.g.rank() == 2 ? to_size(norm.g.dim(0)) : 1;
+  for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) {
+    const std::size_t at = i % period * n;
+    row(from + i * n, g + at, b == nullptr ? nullptr : b + at, norm.eps, n, to + i * n);
+  });
 }
 
 void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
@@ -298,7 +316,8 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
   });
 }
 
-void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y) {
+void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y,
+              const XieluFactors& xielu) {
   const auto row = activation == Activation::kRelu          ? HWY_DYNAMIC_DISPATCH(relu_row)
                    : activation == Activation::kSilu        ? HWY_DYNAMIC_DISPATCH(silu_row)
                    : activation == Activation::kSigmoid     ? HWY_DYNAMIC_DISPATCH(sigmoid_row)
@@ -307,7 +326,13 @@ void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y
   const std::size_t n = to_size(x.dim(1));
   const auto* from = reinterpret_cast<const float*>(x.data());
   auto* to = reinterpret_cast<float*>(y.data());
-  for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) { row(from + i * n, n, to + i * n); });
+  const auto by_numbers = HWY_DYNAMIC_DISPATCH(xielu_row);
+  for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) {
+    if (activation == Activation::kXielu)
+      by_numbers(from + i * n, xielu, n, to + i * n);
+    else
+      row(from + i * n, n, to + i * n);
+  });
 }
 
 void add_to_row(std::span<const float> x, float factor, float* y) {

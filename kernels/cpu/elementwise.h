@@ -13,7 +13,8 @@ void rms_norm(Pool& pool, ConstTensorView x, ConstTensorView g, float eps, Tenso
 void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView y);
 void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
             const Gating& gating);
-void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y);
+void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y,
+              const XieluFactors& xielu);
 void add(Pool& pool, ConstTensorView x, float factor, TensorView y);
 /// The same of one row.
 void add_to_row(std::span<const float> x, float factor, float* y);

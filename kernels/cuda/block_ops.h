@@ -162,7 +162,7 @@ class BlockOps : public Ops {
                      TensorView y) override {
     launch_(stream,
             NormalizeRows{at(x), at(norm.g), norm.b.empty() ? nullptr : at(norm.b), norm.eps,
-                          x.dim(1), at(y)},
+                          x.dim(1), norm.g.rank() == 2 ? norm.g.dim(0) : 1, at(y)},
             row_grid(x.dim(0), x.dim(1), NormalizeRows::kThreads));
   }
 
@@ -258,10 +258,10 @@ class BlockOps : public Ops {
       if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
   }
 
-  void do_activate(Stream& stream, Activation activation, ConstTensorView x,
-                   TensorView y) override {
+  void do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y,
+                   const XieluFactors& xielu) override {
     const std::int64_t count = x.dim(0) * x.dim(1);
-    launch_over(stream, Activate{activation, at(x), at(y), count}, count);
+    launch_over(stream, Activate{activation, at(x), at(y), count, xielu}, count);
   }
 
   void do_add(Stream& stream, ConstTensorView x, float factor, TensorView y) override {
@@ -269,7 +269,7 @@ class BlockOps : public Ops {
     launch_over(stream, AddScaled{at(x), factor, at(y), count}, count);
   }
 
-  void do_scale(Stream& stream, TensorView x, float factor, float cap) override {
+  void do_scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float cap) override {
     const std::int64_t count = x.dim(0) * x.dim(1);
     launch_over(stream, ScaleValues{at(x), factor, cap, count}, count);
   }
@@ -340,9 +340,7 @@ class BlockOps : public Ops {
 
   void do_attend(Stream& stream, const TreeAttention& call) override {
     const std::int64_t n = call.q.dim(0), kv_heads = call.kv.k.dim(0), columns = call.q.dim(2);
-    if (columns > 256)
-      throw Error("attend: heads of " + std::to_string(columns) +
-                  " columns; on a GPU at most 256 are supported");
+    require_room(call.kv.k.dtype(), columns);
     const AttentionCall rows{at(call.q),
                              call.kv.k.data(),
                              call.kv.v.data(),
@@ -422,7 +420,8 @@ class BlockOps : public Ops {
         if constexpr (kExact && kMany == 32)
           if (call.n * call.group <= 8)
             return run(AttendChunk<Format, kColumns, true, 8>{call, partial});
-        run(AttendChunk<Format, kColumns, kExact, kMany>{call, partial});
+        if constexpr (has_room<Format>(kColumns))
+          run(AttendChunk<Format, kColumns, kExact, kMany>{call, partial});
       });
     });
   }

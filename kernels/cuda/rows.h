@@ -42,13 +42,14 @@ struct NormalizeRows {
   static constexpr int kThreads = 1024;
   const float *x, *g, *b;  // b: or null
   float eps;
-  std::int64_t columns;
-  float* y;  // may be x
+  std::int64_t columns, period;  // of rows, after which those of g and b come again
+  float* y;                      // may be x
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const float* const from = x + block.index() * columns;
     float* const to = y + block.index() * columns;
+    const std::int64_t own = block.index() % period * columns;
     auto sums = block.template each<float>(), squares = block.template each<float>();
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads()) sums[t] += from[k];
@@ -61,7 +62,7 @@ struct NormalizeRows {
     const float r = 1.0f / sqrtf(block.sum(squares) / static_cast<float>(columns) + eps);
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
-        to[k] = g[k] * ((from[k] - mean) * r) + (b == nullptr ? 0.0f : b[k]);
+        to[k] = g[own + k] * ((from[k] - mean) * r) + (b == nullptr ? 0.0f : b[own + k]);
     });
   }
 };
@@ -84,6 +85,7 @@ struct Activate {
   const float* x;
   float* y;  // may be x
   std::int64_t count;
+  XieluFactors xielu;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
@@ -99,6 +101,10 @@ struct Activate {
         y[i] = times_sigmoid(1.0f, v);
       else if (activation == Activation::kReluSquared)
         y[i] = v < 0 ? 0.0f : v * v;
+      else if (activation == Activation::kXielu)
+        y[i] = (v > 0 ? xielu.positive * v * v
+                      : xielu.negative * (expm1f(v < xielu.eps ? v : xielu.eps) - v)) +
+               xielu.beta * v;
       else
         y[i] = gelu(v);
     });
@@ -126,7 +132,8 @@ struct AddScaled {
 struct ScaleValues {
   static constexpr int kThreads = 256;
   float* x;
-  float factor, cap;
+  DeviceScalar<float> factor;
+  float cap;
   std::int64_t count;
 
   template <class Block>
@@ -134,7 +141,7 @@ struct ScaleValues {
     block.step([&](int t) {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
-      const float v = factor * x[i];
+      const float v = factor.now() * x[i];
       x[i] = cap == 0.0f ? v : capped(v, cap);
     });
   }

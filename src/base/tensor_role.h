@@ -34,6 +34,7 @@ enum class TensorRole : std::uint8_t {
   kDown,
   kDownBias,
   kMlpResultNorm,
+  kLayerScale,
   kRouter,
   kRouterBias,
   kChoiceBias,

@@ -13,6 +13,10 @@
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/quantized/fp8_tensors.h"
+#include "src/checkpoint/quantized/integer_tensors.h"
+#include "src/checkpoint/quantized/mxfp4_tensors.h"
+#include "src/checkpoint/quantized/nvfp4_tensors.h"
+#include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -105,6 +109,11 @@ class Inventory {
           tensor.name.ends_with("rotary_emb.inv_freq") || tensor.name == "rope_freqs.weight" ||
           (!config.rope_long_frequency.empty() && tensor.name.starts_with("rope_factors_")) ||
           (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
+      // Numbers that the config has, too, and copies of a directory need.
+      if (!config.xielu.empty() && is_of_xielu(tensor.name)) {
+        result.push_back(std::move(tensor));
+        continue;
+      }
       const bool of_draft = is_of_draft_layer(tensor.name, config);
       drafts = drafts || of_draft;
       if (!harmless && !of_draft)
@@ -157,11 +166,9 @@ RopeFactors read_rope_factors(const GgufModel& model) {
 
 /// The matrix of one expert in a tensor of those of all [experts, rows, columns].
 TensorEntry expert_of(const TensorEntry& all, std::int64_t expert) {
-  TensorEntry one = all;
-  one.shape.erase(one.shape.begin());
-  one.bytes = all.bytes / static_cast<std::uint64_t>(all.shape.front());  // of whole rows
-  one.offset += static_cast<std::uint64_t>(expert) * one.bytes;
-  return one;
+  TensorEntry stacked = all;
+  stacked.shape = {all.shape[0] * all.shape[1], all.shape[2]};
+  return rows_of(stacked, expert * all.shape[1], all.shape[1]);
 }
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
@@ -187,6 +194,38 @@ std::vector<TensorEntry> apart(const Family& family, const ModelConfig& config,
   return all;
 }
 
+/// Takes a tensor of all experts of a layer apart where the rows of several matrices take turns.
+std::vector<TensorEntry> take_turns(const FusedRows& fused, const ModelConfig& config, int layer,
+                                    const TensorEntry& tensor) {
+  const TensorSpec& spec = spec_of(*fused.parts.front());
+  const std::int64_t turns =
+      std::count_if(fused.parts.begin(), fused.parts.end(), [](const auto& p) { return p; });
+  const int experts = config.sizes(layer).experts;
+  std::vector<std::int64_t> wanted{experts};
+  if (spec.of_experts()) wanted.push_back(turns * length(spec.rows, config, layer));
+  wanted.push_back((spec.of_experts() ? 1 : turns) * length(spec.columns, config, layer));
+  if (spec.of_experts() && !tensor.parts)
+    throw Error("tensor " + in_quotes(tensor.name) + " is " + dtype_name(tensor) +
+                ", in which stacked experts lie by columns: take the model in MXFP4, or as a GGUF "
+                "file");
+  if (tensor.shape != wanted)
+    throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
+                ", but the config asks for " + to_string(wanted));
+  std::vector<TensorEntry> all;
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const TensorRole role = *fused.parts[static_cast<std::size_t>(turn)];
+    if (!spec.of_experts()) {
+      all.push_back(values_of_turn(tensor, turn, turns));
+      all.back().name = tensor_name(role, layer);
+    }
+    for (int expert = 0; expert < experts && spec.of_experts(); ++expert) {
+      all.push_back(rows_of_turn(expert_of(tensor, expert), turn, turns));
+      all.back().name = tensor_name(role, layer, expert);
+    }
+  }
+  return all;
+}
+
 /// Takes tensors apart that hold the rows of several matrices of a layer. `pattern`: what the
 /// container calls them. Other tensors stay; names are then canonical, but of those.
 void split_fused(const Family& family, const ModelConfig& config,
@@ -206,6 +245,11 @@ void split_fused(const Family& family, const ModelConfig& config,
       continue;
     }
     require_known_dtype(tensor);
+    if (fused->by_turns) {
+      for (TensorEntry& part : take_turns(*fused, config, layer, tensor))
+        all.push_back(std::move(part));
+      continue;
+    }
     std::vector<std::int64_t> shape(1);
     for (const std::optional<TensorRole> part : fused->parts)
       if (part) shape[0] += length(spec_of(*part).rows, config, layer);
@@ -299,20 +343,17 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
           std::move(header.metadata)};
 }
 
-/// Throws Error if the weights of this family are read from GGUF files alone.
-void refuse_unless_read(const nlohmann::json& config, std::span<const Family> families) {
-  if (!config.is_object()) return;
-  const auto type = config.find("model_type");
-  if (type == config.end() || !type->is_string()) return;
-  const Family* const family = find_family(families, type->get<std::string>());
-  if (family != nullptr && family->gguf_alone)
-    throw Error("a directory of model type " + in_quotes(family->name) +
-                " is not supported, a GGUF file is: convert to GGUF with llama.cpp's "
-                "convert_hf_to_gguf.py");
+/// Throws Error if tensors do not lie by rows.
+void refuse_parts(const std::filesystem::path& directory, const std::vector<TensorEntry>& tensors,
+                  const ModelConfig& config) {
+  if (std::ranges::none_of(tensors, [](const auto& t) { return t.parts != nullptr; })) return;
+  throw Error(directory.string() + " has weights that do not lie by rows (" + config.quantization +
+              "): write them so once, with the same values, by `canopy pack -m " +
+              directory.string() + " -o DIR`, and take DIR as the model");
 }
 
 Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
-                          Holes holes) {
+                          Holes holes, Rows rows) {
   const auto config_file = directory / "config.json";
   if (!is_there(config_file))
     throw Error(directory.string() +
@@ -320,7 +361,6 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   const nlohmann::json whole = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
   nlohmann::json json =
       in_context("reading " + config_file.string(), [&] { return text_config(whole); });
-  in_context("reading " + config_file.string(), [&] { refuse_unless_read(json, families); });
   // End tokens are those that transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
   nlohmann::json generation;
@@ -335,21 +375,31 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       json["eos_token_id"] = generation["eos_token_id"];
       put_end_tokens(json["eos_token_id"], generation_file.filename().string(), config);
     });
+  Quantization scheme = quantization_of(json);
   if (const auto file = directory / "hf_quant_config.json"; is_there(file))
     in_context("reading " + directory.string(), [&] {
-      refuse_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel));
+      add_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel), scheme);
     });
   TensorIndex index = read_safetensors(directory, holes);
   if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
-  std::optional<Fp8Scheme> scheme = quantization_of(json);
-  if (scheme && is_wrapped(whole))
-    for (std::string& module : scheme->left_out) module = unwrapped_name(module);
-  in_context("reading the scales of " + directory.string(),
-             [&] { join_fp8_tensors(index, scheme, *family, config); });
-  in_context("checking the tensors of " + directory.string(),
-             [&] { split_fused(*family, config, &FusedRows::name, index.tensors); });
+  if (scheme.fp8 && is_wrapped(whole))
+    for (std::string& module : scheme.fp8->left_out) module = unwrapped_name(module);
+  in_context("reading the scales of " + directory.string(), [&] {
+    if (scheme.integers)
+      join_integer_tensors(index, *scheme.integers, config);
+    else if (scheme.nvfp4)
+      join_nvfp4_tensors(index, *scheme.nvfp4, config);
+    else if (scheme.mxfp4)
+      join_mxfp4_tensors(index, config);
+    else
+      join_fp8_tensors(index, scheme.fp8, *family, config);
+  });
+  in_context("checking the tensors of " + directory.string(), [&] {
+    read_xielu(index, config);
+    split_fused(*family, config, &FusedRows::name, index.tensors);
+  });
   for (TensorEntry& tensor : index.tensors) {
     tensor.name = canonical_name(*family, tensor.name);
     const auto known = find_tensor(tensor.name);  // Ernie's biases are rows of a matrix
@@ -362,6 +412,7 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });
+  if (rows == Rows::kThere) refuse_parts(directory, tensors, config);
   if (holes == Holes::kRefused) note_zero_matrices(index.files, tensors, config);
   Metadata metadata = flatten_config(json);
   if (!index.source.empty()) metadata.set(std::string(kSourceFingerprint), index.source);
@@ -389,14 +440,15 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
   return at == tensors_.end() || at->name != name ? nullptr : &*at;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& model, Holes holes) {
-  return open(model, known_families(), holes);
+Checkpoint Checkpoint::open(const std::filesystem::path& model, Holes holes, Rows rows) {
+  return open(model, known_families(), holes, rows);
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families,
-                            Holes holes) {
+                            Holes holes, Rows rows) {
   std::error_code error;
-  if (std::filesystem::is_directory(model, error)) return open_directory(model, families, holes);
+  if (std::filesystem::is_directory(model, error))
+    return open_directory(model, families, holes, rows);
   if (model.extension() == ".safetensors")
     throw Error(model.string() + " alone lacks a config; give the directory that holds it");
   if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)

@@ -5,6 +5,7 @@
 // Must not know: devices, memory budgets, arithmetic.
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 namespace canopy {
 
 struct Family;
+struct MatrixParts;
 
 /// Place of one tensor on disk. Nothing may be assumed about offset: safetensors files in the wild
 /// start bf16 tensors at odd bytes.
@@ -38,7 +40,13 @@ struct TensorEntry {
   /// Name of its dtype in its file, where no DType is meant; `dtype` means nothing then. Only
   /// readers see such a tensor: no Checkpoint has one.
   std::optional<std::string> foreign_dtype = {};
+  /// The parts of a matrix that does not lie by rows. `dtype`, `shape` and `bytes` are those of the
+  /// rows that `pack` makes of it; `file` and `offset` are those of its codes. Only a Checkpoint
+  /// that was opened with Rows::kToBeMade has such a tensor.
+  std::shared_ptr<const MatrixParts> parts = {};
 };
+/// The place of a tensor's bytes in its file: its own, or that of its codes.
+ByteRange place_in_file(const TensorEntry& tensor);
 
 /// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.
 std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
@@ -49,6 +57,10 @@ std::uint64_t tensor_bytes(const TensorEntry& tensor);
 /// Rows [first, first + rows) of a matrix, as a tensor of its own: one extent of the same file.
 /// Throws Error unless `first` is a multiple of slice_unit().
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+/// Rows `turn`, `turn` + `turns`, ... of a matrix that has TensorEntry::parts.
+TensorEntry rows_of_turn(const TensorEntry& matrix, std::int64_t turn, std::int64_t turns);
+/// The same of the values of a tensor of a plain format, those of a row and then of the next.
+TensorEntry values_of_turn(const TensorEntry& tensor, std::int64_t turn, std::int64_t turns);
 std::int64_t slice_unit(const TensorEntry& matrix);  // rows: 1, or those of a block of its format
 /// Returns where any rows of a matrix lie, from its first byte on.
 ByteRange place_of_rows(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
@@ -58,6 +70,8 @@ const char* dtype_name(const TensorEntry& tensor);
 /// Bytes of a tensor that nobody wrote, as an interrupted download leaves them: an error, or read
 /// as zeros, of a copy that was made sparse on purpose.
 enum class Holes : bool { kRefused, kAllowed };
+/// Matrices that do not lie by rows, which `pack` alone reads: an error, or TensorEntry::parts.
+enum class Rows : bool { kThere, kToBeMade };
 class Checkpoint;
 /// The elements of all its tensors.
 std::uint64_t parameters(const Checkpoint& model);
@@ -70,10 +84,11 @@ std::size_t longest_row(const TensorEntry& matrix);
 /// tensor.
 class Checkpoint {
  public:
-  static Checkpoint open(const std::filesystem::path& model, Holes holes = Holes::kRefused);
+  static Checkpoint open(const std::filesystem::path& model, Holes holes = Holes::kRefused,
+                         Rows rows = Rows::kThere);
   /// Knows these families instead of those that Canopy has.
   static Checkpoint open(const std::filesystem::path& model, std::span<const Family> families,
-                         Holes holes = Holes::kRefused);
+                         Holes holes = Holes::kRefused, Rows rows = Rows::kThere);
   /// From parts already checked; for readers and tests.
   Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
              std::vector<TensorEntry> tensors, ModelConfig config, Metadata metadata);

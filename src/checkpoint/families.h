@@ -31,6 +31,7 @@ struct StoredName {
 struct FusedRows {
   std::string_view name, gguf;                     // in safetensors, in GGUF; "": apart there
   std::array<std::optional<TensorRole>, 3> parts;  // in their order
+  bool by_turns = false;  // a row of each, then the next of each; biases of experts: values
 };
 
 inline constexpr std::array kPlainLayers{LayerConfig{}};
@@ -64,12 +65,16 @@ struct Family {
   bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
   /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
   bool gguf_lacks_parts = false;
-  bool windows = false;              // those of the table's layers are as wide as the files say
-  bool windows_may_lack = false;     // without a width all layers are full, and as the first else
-  bool uniform_window = false;       // files may give all layers one
-  bool longrope = false;             // files may have it
-  bool factors = false;              // files may have them, as in DecoderFactors
-  bool gguf_divides_logits = false;  // by the factor of GGUF files
+  bool windows = false;  // those of the table's layers are as wide as the files say
+  /// Layers that see all keys have heads of their own number and size, with keys for values where
+  /// files say so or have none.
+  bool full_heads = false;
+  bool windows_may_lack = false;      // without a width all layers are full, and as the first else
+  bool uniform_window = false;        // files may give all layers one
+  bool longrope = false;              // files may have it
+  bool factors = false;               // files may have them, as in DecoderFactors
+  bool gguf_divides_logits = false;   // by the factor of GGUF files
+  bool gguf_rotation_switch = false;  // which say whether positions are rotary, or there are none
   /// Every so manieth layer is of the table's second kind, the others of the first; 0: all kinds
   /// take turns.
   int period = 0;
@@ -79,12 +84,12 @@ struct Family {
   /// In GGUF, models of this number of layers have scores divided by the root of dim / heads,
   /// others by that of head_dim; 0: all by that.
   int layers_scaled_by_width = 0;
+  float score = 0;         // the factor of scores of all its models; 0: by the size of heads
   double theta = 10000;    // of rotary positions, where files do not say
   double local_theta = 0;  // of layers with windows, which no scaling changes; 0: that of all
   Gating gating = {};      // of experts, where files do not say
   /// In GGUF files, yarn's ramp is bounded by whole pairs; Hugging Face's say whether it is.
   bool gguf_truncated_yarn = true;
-  bool gguf_alone = false;  // Canopy reads the weights from GGUF files, and from no directories
   std::span<const std::string_view> own_keys = {};  // that its reader reads, and others refuse
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors

@@ -107,6 +107,8 @@ std::string fingerprint(const Checkpoint& model) {
     if (!kind.rotated) all.add(kind.rotated);
   for (const float magnitude : c.rope_magnitude_of_kind) all.add(magnitude);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
+  for (const Xielu& x : c.xielu)
+    for (const float number : {x.alpha_p, x.alpha_n, x.beta, x.eps}) all.add(number);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);
   for (const std::vector<float>& rope : c.rope_of_kind) all.add(rope);
@@ -122,9 +124,10 @@ std::string fingerprint(const Checkpoint& model) {
     all.add(tensor.name);
     all.add(name(tensor.dtype));
     all.add(tensor.shape);
-    std::string sample(std::min<std::uint64_t>(tensor.bytes, 64), '\0');
+    const ByteRange place = place_in_file(tensor);
+    std::string sample(std::min<std::uint64_t>(place.bytes, 64), '\0');
     auto& in = files.at(static_cast<std::size_t>(tensor.file));
-    in.seekg(static_cast<std::streamoff>(tensor.offset + (tensor.bytes - sample.size()) / 2));
+    in.seekg(static_cast<std::streamoff>(place.offset + (place.bytes - sample.size()) / 2));
     if (!in.read(sample.data(), static_cast<std::streamsize>(sample.size())))
       throw Error("cannot read " + tensor.name + " in " +
                   model.files()[static_cast<std::size_t>(tensor.file)].string());

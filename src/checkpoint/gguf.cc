@@ -51,13 +51,13 @@ constexpr std::array kOtherTypes{
 };
 
 DType parse_type(std::uint32_t type) {
-  for (const WeightFormat& format : kWeightFormats)
-    if (format.gguf_id == type) return format.dtype;
+  for (const WeightFormat& known : kWeightFormats)
+    if (known.gguf_id == type && type != format::kNotInGguf) return known.dtype;
   std::string name = "number " + std::to_string(type);
   for (const TypeName& other : kOtherTypes)
     if (other.type == type) name = other.name;
   throw Error("weights of ggml type " + name + " are not supported; Canopy reads " +
-              names_of(WeightFormats()) + ": take the model in a file of one of these");
+              names_of(GgufFormats()) + ": take the model in a file of one of these");
 }
 
 template <class T>

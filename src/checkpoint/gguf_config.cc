@@ -1,5 +1,6 @@
 // GGUF metadata and names -> ModelConfig and canonical names.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -232,7 +233,9 @@ void put_rope(const Keys& keys, const Family& family, const RopeFactors& rope_fa
     throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
                 " values for " + std::to_string(frequency.size()) + " pairs");
   require_factors("rope_freqs.weight", factors);
-  for (std::size_t i = 0; i < factors.size(); ++i) frequency[i] /= factors[i];
+  constexpr float kStays = 1e30f;  // what converters write for a pair that is not rotated
+  for (std::size_t i = 0; i < factors.size(); ++i)
+    frequency[i] = factors[i] >= kStays ? 0.0f : frequency[i] / factors[i];
   if (family.local_theta == 0) return;
   RopeScaling local;
   local.theta =
@@ -340,6 +343,50 @@ static void put_windows(const Keys& keys, const Family& family, ModelConfig& mod
   }
 }
 
+/// Reads the numbers of xIELU of each layer, or those of all.
+static void put_xielu(const Metadata& metadata, ModelConfig& model) {
+  constexpr std::array kParts{
+      std::pair{"xielu.alpha_p", &Xielu::alpha_p}, std::pair{"xielu.alpha_n", &Xielu::alpha_n},
+      std::pair{"xielu.beta", &Xielu::beta}, std::pair{"xielu.eps", &Xielu::eps}};
+  const auto layers = static_cast<std::size_t>(model.layers);
+  model.xielu.resize(layers);
+  for (const auto& [key, part] : kParts) {
+    const auto* const one = metadata.find<double>(key);
+    const auto* const each = metadata.find<std::vector<float>>(key);
+    if (one == nullptr && (each == nullptr || each->size() != layers))
+      throw Error("metadata key '" + std::string(key) + "' is not a float for each of " +
+                  std::to_string(layers) + " layers");
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      model.xielu[layer].*part = one != nullptr ? static_cast<float>(*one) : (*each)[layer];
+  }
+  require_xielu(model);
+}
+
+/// Reads how many heads of keys layers have by their kind, and whether those that see all keys take
+/// them for values.
+static void put_full_heads(const Keys& keys, const GgufHeader& header, const Family& family,
+                           ModelConfig& model) {
+  const char* const key = "attention.head_count_kv";
+  LayerConfig& full = model.layer_kinds.back();
+  const std::vector<double> given = keys.numbers(key);
+  if (given.size() != 1 && std::ssize(given) != model.layers)
+    throw Error("metadata key '" + keys.name(key) + "' has " + std::to_string(given.size()) +
+                " numbers for " + std::to_string(model.layers) + " layers");
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const double heads = given[given.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+    const bool sees_all = model.kind(layer) == 1;
+    int& known = sees_all ? full.kv_heads : model.kv_heads;
+    if (!(heads >= 1 && heads <= model.heads) || (known != 0 && known != heads))
+      throw Error("metadata key '" + keys.name(key) + "' has " + number_text(heads) +
+                  " for layer " + std::to_string(layer) + ", not 1 to " +
+                  std::to_string(model.heads) + " and what other layers of its kind have");
+    known = static_cast<int>(heads);
+    if (sees_all)
+      full.values_from_keys = find_entry(header, family, TensorRole::kValue, layer) == nullptr;
+  }
+  if (model.kv_heads == 0) model.kv_heads = full.kv_heads;
+}
+
 /// Sets what of a mixture's layers is the file's: how many before all others are dense, and how
 /// many after the last guess further tokens, which block_count counts.
 static void put_layers(const Keys& keys, const Family& family, int blocks, ModelConfig& model) {
@@ -401,19 +448,29 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
       of_experts ? "expert_feed_forward_length" : "feed_forward_length", blocks, kMostDim);
   if (mixture) model.experts = read_experts(keys, *family, model.hidden_dim);
   model.heads = keys.of_layers("attention.head_count", blocks, kMostHeads);
-  model.kv_heads = keys.of_layers("attention.head_count_kv", blocks, kMostHeads, model.heads);
-  if (model.heads % model.kv_heads != 0)
-    throw Error("metadata key '" + keys.name("attention.head_count") + "' is not a multiple of '" +
-                keys.name("attention.head_count_kv") + "'");
+  if (family->full_heads)
+    put_full_heads(keys, header, *family, model);
+  else
+    model.kv_heads = keys.of_layers("attention.head_count_kv", blocks, kMostHeads, model.heads);
+  for (const LayerConfig& kind : model.layer_kinds)
+    if (model.heads % (kind.kv_heads != 0 ? kind.kv_heads : model.kv_heads) != 0)
+      throw Error("metadata key '" + keys.name("attention.head_count") +
+                  "' is not a multiple of '" + keys.name("attention.head_count_kv") + "'");
   if (!keys.given("attention.key_length") && model.dim % model.heads != 0)
     throw Error("metadata key '" + keys.name("embedding_length") + "' is not a multiple of '" +
                 keys.name("attention.head_count") + "'");
-  model.head_dim = keys.integer("attention.key_length", 1 << 13, model.dim / model.heads);
-  if (keys.integer("attention.value_length", 1 << 13, model.dim / model.heads) != model.head_dim)
+  const int head_dim = keys.integer("attention.key_length", 1 << 13, model.dim / model.heads);
+  if (family->full_heads) {
+    model.head_dim = keys.integer("attention.key_length_swa", 1 << 13);
+    model.layer_kinds.back().head_dim = head_dim;
+  } else {
+    model.head_dim = head_dim;
+  }
+  if (keys.integer("attention.value_length", 1 << 13, model.dim / model.heads) != head_dim)
     throw Error("metadata keys '" + keys.name("attention.key_length") +
                 "' and 'attention.value_length' differ, which is not supported");
-  const int rotary_dim = keys.integer("rope.dimension_count", kMostDim, model.head_dim);
-  if (rotary_dim != model.head_dim && family->rotated == 0)
+  const int rotary_dim = keys.integer("rope.dimension_count", kMostDim, head_dim);
+  if (rotary_dim != head_dim && family->rotated == 0)
     throw Error("metadata key '" + keys.name("rope.dimension_count") +
                 "' means a partial rotary embedding, which is not supported");
   refuse_odd_layers(keys, *family, model.head_dim);
@@ -429,6 +486,10 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
 
   put_rope(keys, *family, factors, rotary_dim, model);
   put_factors(keys, *family, model);
+  if (model.form.mlp == MlpKind::kXielu) put_xielu(header.metadata, model);
+  if (family->gguf_rotation_switch)
+    for (const double rotated : keys.numbers("rope.scaling.finetuned"))
+      for (LayerConfig& kind : model.layer_kinds) kind.rotated = rotated != 0;
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;

@@ -12,7 +12,7 @@
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
 #include "src/checkpoint/families/wrapper.h"
-#include "src/checkpoint/quantized/fp8_scheme.h"
+#include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -340,6 +340,53 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
   return model;
 }
 
+namespace {
+
+/// Finds what a file that transformers 5 has saved says of the heads of layers that see all keys.
+/// Throws Error where it says nothing, or differs by layer in more than their kind.
+Fields heads_of_full_layers(const Fields& of_layers, const ModelConfig& model) {
+  const json* known = nullptr;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const std::string number = std::to_string(layer);
+    const json* const own = of_layers.find(number.c_str());
+    const bool full = model.kind(layer) == 1;
+    if (full != (own != nullptr) || (known != nullptr && own != nullptr && *own != *known))
+      throw Error("key " + of_layers.name(number.c_str()) +
+                  (own == nullptr ? " is missing" : " is " + shown(*own)) + "; layers that see " +
+                  (full ? "all keys" : "some keys") + " have " +
+                  (full ? "others, and all the same" : "the model's") + " heads here");
+    if (own != nullptr) known = own;
+  }
+  for (const auto& [key, value] : Fields(*known, "per_layer_config").object().items())
+    if (key != "head_dim" && key != "num_key_value_heads")
+      refuse("layers that differ in " + in_quotes(key) + " (key 'per_layer_config')");
+  return Fields(*known, "per_layer_config");
+}
+
+/// Reads the size and number of KV heads of layers that see all keys, of which the last layer is
+/// one.
+void put_full_heads(const Fields& config, ModelConfig& model) {
+  constexpr int kMostHeads = 1 << 16, kMostHeadDim = 1 << 13;
+  model.kind_of_layer.back() = 1;
+  LayerConfig& full = model.layer_kinds.back();
+  full.values_from_keys = config.flag("attention_k_eq_v", false);
+  if (const json* const each = config.find("per_layer_config")) {
+    const Fields heads = heads_of_full_layers(Fields(*each, "per_layer_config"), model);
+    full.head_dim = heads.integer("head_dim", kMostHeadDim, model.head_dim);
+    full.kv_heads = heads.integer("num_key_value_heads", kMostHeads, model.kv_heads);
+  } else {
+    full.head_dim = config.integer("global_head_dim", kMostHeadDim, 512);
+    if (full.values_from_keys)
+      full.kv_heads = config.integer("num_global_key_value_heads", kMostHeads, model.kv_heads);
+  }
+  if (full.kv_heads != 0 && model.heads % full.kv_heads != 0)
+    throw Error("key 'num_attention_heads' (" + std::to_string(model.heads) +
+                ") is not a multiple of the " + std::to_string(full.kv_heads) +
+                " heads of keys of layers that see all");
+}
+
+}  // namespace
+
 ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_sizes(config, family);
@@ -350,6 +397,7 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
     put_windows(config, model);
   else
     refuse_layer_types(config);
+  if (family.full_heads) put_full_heads(config, model);
   put_rope(config, family, model);
   return model;
 }

@@ -62,9 +62,24 @@ RopeScaling read_longrope(const Fields& config, const Fields& rope, int max_posi
   return s;
 }
 
-/// Reads one object of rotary parameters, with the keys that may stand outside it.
+/// Reads how much of each head is rotated by pairs of the whole head.
+RopeScaling read_proportional(const Fields& config, const Fields& rope, int head_dim,
+                              RopeScaling s) {
+  const char* const key = "partial_rotary_factor";
+  s.type = RopeScaling::Type::kProportional;
+  const double share = rope.positive(key, config.positive(key, 1.0));
+  s.rotary_dim = 2 * static_cast<int>(head_dim * share / 2);
+  if (share > 1 || s.rotary_dim < 2)
+    throw Error("key " + rope.name(key) + " is " + std::to_string(share) +
+                ", no share of a head of " + std::to_string(head_dim) + " with a pair");
+  s.factor = rope.positive("factor", 1.0);
+  return s;
+}
+
+/// Reads one object of rotary parameters, with the keys that may stand outside it. `head_dim`: of
+/// the layers that it is for.
 RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfig& model,
-                      const Family& family) {
+                      int head_dim, const Family& family) {
   const int max_positions = model.max_positions;
   using Type = RopeScaling::Type;
   RopeScaling s;
@@ -72,11 +87,13 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfi
     if (rope.find(layer_type))
       refuse_config("rotary positions that differ by layer (key " + rope.name(layer_type) + ")");
   s.theta = rope.positive("rope_theta", config.positive("rope_theta", family.theta));
+  const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
+  if (type == "proportional") return read_proportional(config, rope, head_dim, std::move(s));
   for (const Fields* fields : {&rope, &config})
     if (family.rotated == 0 && fields->number("partial_rotary_factor").value_or(1) != 1)
       refuse_config("a partial rotary embedding (key " + fields->name("partial_rotary_factor") +
                     ")");
-  if (family.rotated != 0) s.rotary_dim = read_rotary_dim(config, rope, model.head_dim, family);
+  if (family.rotated != 0) s.rotary_dim = read_rotary_dim(config, rope, head_dim, family);
 
   s.query_beta = rope.number("llama_4_scaling_beta").value_or(0);
   if (s.query_beta != 0) {
@@ -86,7 +103,6 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfi
     s.query_period = rope.integer("original_max_position_embeddings", kMostPositions);
   }
 
-  const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
   if (type == "default") return s;
   if (family.longrope && (type == "longrope" || type == "su" || type == "yarn"))
     return read_longrope(config, rope, max_positions, std::move(s));
@@ -98,7 +114,7 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfi
     s.type = Type::kYarn;
   else
     throw Error("rotary scaling of type " + in_quotes(type) +
-                " is not supported; Canopy knows default, linear, llama3 and yarn" +
+                " is not supported; Canopy knows default, linear, llama3, yarn and proportional" +
                 (family.longrope ? ", and longrope" : ""));
   if (s.type != Type::kLinear)
     s.original_positions = config.positive(
@@ -130,12 +146,13 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfi
 
 /// The rotary parameters under either generation's key. transformers takes the older one where both
 /// are there, and nothing of the newer one with it; what the files mean then is a guess.
-RopeScaling rope_scaling(const Fields& config, const ModelConfig& model, const Family& family) {
+RopeScaling rope_scaling(const Fields& config, const ModelConfig& model, int head_dim,
+                         const Family& family) {
   std::optional<RopeScaling> result;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* given = config.find(key);
     if (!given || *given == json::object()) continue;
-    const RopeScaling read = read_rope(config, Fields(*given, key), model, family);
+    const RopeScaling read = read_rope(config, Fields(*given, key), model, head_dim, family);
     if (result && read != *result)
       throw Error("keys 'rope_scaling' (" + shown(*config.find("rope_scaling")) +
                   ") and 'rope_parameters' (" + shown(*given) +
@@ -144,13 +161,16 @@ RopeScaling rope_scaling(const Fields& config, const ModelConfig& model, const F
     result = read;
   }
   const json empty = json::object();
-  return result ? *result : read_rope(config, Fields(empty, "rope_parameters"), model, family);
+  return result ? *result
+                : read_rope(config, Fields(empty, "rope_parameters"), model, head_dim, family);
 }
 
 /// Reads the rotary parameters of layers that see all keys, or of those with a window, where a
 /// config may have either under a key of its own.
 RopeScaling rope_of_layers(const Fields& config, const ModelConfig& model, const Family& family,
                            bool windowed) {
+  const int head_dim =
+      model.head_dim_of(windowed ? model.layer_kinds.front() : model.layer_kinds.back());
   const json empty = json::object();
   const json* const nested = config.find("rope_parameters");
   const bool by_type =
@@ -166,13 +186,13 @@ RopeScaling rope_of_layers(const Fields& config, const ModelConfig& model, const
     if (!own.contains("rope_theta"))
       own["rope_theta"] = windowed ? family.local_theta : family.theta;
     return read_rope(Fields(empty), Fields(own, "rope_parameters." + std::string(type)), model,
-                     family);
+                     head_dim, family);
   }
-  if (!windowed) return rope_scaling(config, model, family);
+  if (!windowed) return rope_scaling(config, model, head_dim, family);
   RopeScaling plain;
   // A file says the base once if both have the same.
   plain.theta = family.local_theta == family.theta
-                    ? rope_scaling(config, model, family).theta
+                    ? rope_scaling(config, model, head_dim, family).theta
                     : config.positive("rope_local_base_freq", family.local_theta);
   return plain;
 }
@@ -181,7 +201,8 @@ RopeScaling rope_of_layers(const Fields& config, const ModelConfig& model, const
 
 void put_rope(const Fields& config, const Family& family, ModelConfig& model) {
   if (family.local_theta == 0) {
-    put_rope(rope_scaling(config, model, family), model);
+    put_rope(rope_scaling(config, model, model.head_dim_of(model.layer_kinds.back()), family),
+             model);
     return;
   }
   const RopeScaling full = rope_of_layers(config, model, family, false);

@@ -54,16 +54,18 @@ void note_zero_matrices(const std::vector<std::filesystem::path>& files,
   std::vector<UniqueFd> open;
   for (const auto& file : files) open.push_back(open_file(file));
   const auto has_zeros = [&](const TensorEntry& tensor, std::uint64_t place) {
+    const ByteRange all = place_in_file(tensor);
     std::array<char, kPieceBytes> piece{};
     const ssize_t got =
         pread(open[static_cast<std::size_t>(tensor.file)].get(), piece.data(),
-              std::min(kPieceBytes, tensor.bytes), static_cast<off_t>(tensor.offset + place));
+              std::min(kPieceBytes, all.bytes), static_cast<off_t>(all.offset + place));
     return got > 0 && std::all_of(piece.begin(), piece.end(), [](char c) { return c == 0; });
   };
   for (const TensorEntry& tensor : tensors) {
     const bool biases = tensor.name.ends_with(".bias");  // of all experts, and often zero
     if (tensor.shape.size() != 2 || biases || tensor.bytes == 0) continue;
-    const std::uint64_t last = tensor.bytes - std::min(kPieceBytes, tensor.bytes);
+    const std::uint64_t bytes = place_in_file(tensor).bytes;
+    const std::uint64_t last = bytes - std::min(kPieceBytes, bytes);
     bool zeros = true;
     // The middle first: almost always one read says that there is something.
     for (std::uint64_t i = 0; zeros && i < kPieces; ++i)

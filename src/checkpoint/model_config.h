@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -16,9 +17,12 @@ namespace canopy {
 /// Settings in which layers of a decoder differ.
 struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
-  bool whole_qk_norm = false;  // over all heads of a row at once; with qk_norm
-  bool other_biases = false;   // of the attention's output, of the MLP, of router and experts
-  bool sinks = false;          // each head has one more score, without a value
+  bool whole_qk_norm = false;     // over all heads of a row at once; with qk_norm
+  bool each_head_norm = false;    // by layer norms, with weights of each head; with qk_norm
+  bool other_biases = false;      // of the attention's output, of the MLP, of router and experts
+  bool value_norm = false;        // each head's values are normalised, without weights
+  bool values_from_keys = false;  // as they are before norm and rotation, in place of a product
+  bool sinks = false;             // each head has one more score, without a value
   bool attention = true, mlp = true;  // the units that the layer has
   bool experts = false;               // its MLP is a mixture: ModelConfig::experts
   int window = 0;                     // number of the last keys, which alone are seen; 0: all
@@ -56,7 +60,7 @@ enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
 /// kLearned: a table of vectors that are added to the embedding; kAlibi: arXiv:2108.12409.
 enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
 /// The gate passes through silu or, of kGeglu, through GELU by tanh; the others have none.
-enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh, kGeglu, kReluSquared };
+enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh, kGeglu, kReluSquared, kXielu };
 
 /// Of texts of a model whose rotary frequencies depend on it: ModelConfig::rope_original tokens at
 /// most, or more.
@@ -77,9 +81,28 @@ struct DecoderForm {
   bool parallel = false;        // the MLP reads the rows that the layer's attention has read
   bool embedding_norm = false;  // the embedding is normalised before the first layer
   bool fused_qkv = false;       // one matrix of rows [heads, 3, head_dim]
+  bool norm_rotated = false;    // queries and keys are normalised after they are rotated
+  bool layer_scale = false;     // each layer has a number, by which the sum after it is multiplied
   int position_offset = 0;      // kLearned: rows of the table before position 0's
   bool gated() const { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
   bool operator==(const DecoderForm&) const = default;
+};
+
+/// Numbers of xIELU in one layer as files have them (arXiv:2411.13010). For x > 0 it is positive()
+/// x^2 + beta x, else negative() (exp(min(x, eps)) - 1 - x) + beta x.
+struct Xielu {
+  float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.5f, eps = -1e-6f;
+  float positive() const { return static_cast<float>(softplus(alpha_p)); }
+  float negative() const {
+    return static_cast<float>(static_cast<double>(beta) + softplus(alpha_n));
+  }
+  bool operator==(const Xielu&) const = default;
+
+ private:
+  static double softplus(float alpha) {
+    const auto x = static_cast<double>(alpha);
+    return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+  }
 };
 
 /// Factors of what flows through a decoder, and bounds of what it scores.
@@ -111,7 +134,8 @@ struct ModelConfig {
   std::vector<std::uint8_t> kind_of_layer;  // [layers], of layer_kinds; empty: all are of the first
   float norm_eps = 1e-5f;
   /// Of the pairs of each head that are rotated, [head_dim / 2] or fewer, after linear, llama3 or
-  /// yarn scaling; empty without rotary positions.
+  /// yarn scaling; 0 of one that stays; empty without rotary positions. Where kinds of layers
+  /// differ in it, that of the last.
   std::vector<float> rope_inverse_frequency;
   /// The same of all positions of texts of more than rope_original tokens, where these have others
   /// (longrope); else empty.
@@ -120,6 +144,7 @@ struct ModelConfig {
   /// By kind of layer, [its head_dim / 2] each, where kinds differ in it; else empty.
   std::vector<std::vector<float>> rope_of_kind;
   std::vector<float> alibi_slopes;            // [heads]; empty without ALiBi
+  std::vector<Xielu> xielu;                   // [layers]; empty but of MlpKind::kXielu
   float rope_magnitude = 1.0f;                // yarn's attention factor
   std::vector<float> rope_magnitude_of_kind;  // by kind of layer, where kinds differ; else empty
   /// Of GLM-4 and Cohere, and of GGUF files of llama and others; the rest rotate halves.
@@ -170,6 +195,9 @@ struct ModelConfig {
     return kind_of_layer.empty() ? 0 : kind_of_layer.at(static_cast<std::size_t>(layer));
   }
   const LayerConfig& layer(int i) const { return layer_kinds[kind(i)]; }
+  int head_dim_of(const LayerConfig& kind) const {
+    return kind.head_dim != 0 ? kind.head_dim : head_dim;
+  }
   LayerSizes sizes(int i) const {
     const LayerConfig& own = layer(i);
     const auto pick = [](bool has, int of_layer, int of_model) {

@@ -22,6 +22,9 @@ constexpr auto kModelTensors = [] {
   };
   constexpr IsIn kNormed = [](Model, Layer layer) { return layer.qk_norm; };
   constexpr IsIn kApart = [](Model model, Layer) { return !model.form.fused_qkv; };
+  constexpr IsIn kApartValues = [](Model model, Layer layer) {
+    return !model.form.fused_qkv && !layer.values_from_keys;
+  };
   constexpr IsIn kFused = [](Model model, Layer) { return model.form.fused_qkv; };
   constexpr IsIn kFusedBiased = [](Model model, Layer layer) {
     return model.form.fused_qkv && layer.qkv_bias;
@@ -38,6 +41,7 @@ constexpr auto kModelTensors = [] {
            model.form.norm_bias;
   };
   constexpr IsIn kNormedResult = [](Model model, Layer) { return model.form.norm_results; };
+  constexpr IsIn kScaled = [](Model model, Layer) { return model.form.layer_scale; };
   constexpr IsIn kGated = [](Model model, Layer layer) {
     return model.form.gated() && !layer.experts;
   };
@@ -95,16 +99,16 @@ constexpr auto kModelTensors = [] {
       {kKey, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.k_proj.weight",
        "blk.#.attn_k.weight", kApart},
       {kValue, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.v_proj.weight",
-       "blk.#.attn_v.weight", kApart},
+       "blk.#.attn_v.weight", kApartValues},
       {kQueryBias, kAttends, kBias, kOne, kQueries, "model.layers.#.self_attn.q_proj.bias",
        "blk.#.attn_q.bias", kBiased},
       {kKeyBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.k_proj.bias",
        "blk.#.attn_k.bias", kBiased},
       {kValueBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.v_proj.bias",
        "blk.#.attn_v.bias", kBiased},
-      {kQueryNorm, kAttends, kNorm, kOne, kNormedQuery, "model.layers.#.self_attn.q_norm.weight",
-       "blk.#.attn_q_norm.weight", kNormed},
-      {kKeyNorm, kAttends, kNorm, kOne, kNormedKey, "model.layers.#.self_attn.k_norm.weight",
+      {kQueryNorm, kAttends, kNorm, kQueryNorms, kNormedQuery,
+       "model.layers.#.self_attn.q_norm.weight", "blk.#.attn_q_norm.weight", kNormed},
+      {kKeyNorm, kAttends, kNorm, kKeyNorms, kNormedKey, "model.layers.#.self_attn.k_norm.weight",
        "blk.#.attn_k_norm.weight", kNormed},
       {kSinks, kAttends, kBias, kOne, kHeads, "model.layers.#.self_attn.sinks",
        "blk.#.attn_sinks.weight", kSunk},
@@ -132,6 +136,8 @@ constexpr auto kModelTensors = [] {
        "blk.#.ffn_down.bias", kDenseBiased},
       {kMlpResultNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.mlp_result_norm.weight",
        "blk.#.post_ffw_norm.weight", kNormedResult},
+      {kLayerScale, kMlps, kNorm, kOne, kOne, "model.layers.#.layer_scalar",
+       "blk.#.layer_output_scale.weight", kScaled},
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},
@@ -196,7 +202,7 @@ const TensorSpec& spec_of(TensorRole role) { return kModelTensors[static_cast<st
 
 std::int64_t length(Length of, const ModelConfig& config, int layer) {
   const LayerSizes sizes = config.sizes(layer);
-  const bool whole = config.layer(layer).whole_qk_norm;
+  const bool whole = config.layer(layer).whole_qk_norm, each = config.layer(layer).each_head_norm;
   switch (of) {
     case Length::kOne:
     case Length::kSharedScore:
@@ -225,6 +231,10 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return std::int64_t{sizes.kv_heads} * sizes.head_dim;
     case Length::kHeadDim:
       return sizes.head_dim;
+    case Length::kQueryNorms:
+      return each ? sizes.heads : 1;
+    case Length::kKeyNorms:
+      return each ? sizes.kv_heads : 1;
     case Length::kNormedQuery:
       return length(whole ? Length::kQueries : Length::kHeadDim, config, layer);
     case Length::kNormedKey:
@@ -239,8 +249,9 @@ std::string ModelTensor::name() const {
 
 std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
   const int of = std::max(layer, 0);
-  if (spec->kind != TensorKind::kMatrix && spec->rows == Length::kOne)
-    return {length(spec->columns, config, of)};
+  const bool of_heads = spec->rows == Length::kQueryNorms || spec->rows == Length::kKeyNorms;
+  const bool alone = of_heads ? !config.layer(of).each_head_norm : spec->rows == Length::kOne;
+  if (spec->kind != TensorKind::kMatrix && alone) return {length(spec->columns, config, of)};
   return {length(spec->rows, config, of), length(spec->columns, config, of)};
 }
 

@@ -34,7 +34,9 @@ enum class Length : std::uint8_t {
   kKeys,
   kQkvRows,
   kHeadDim,
-  kNormedQuery,  // of the norm of queries: a head's, or a whole row's
+  kQueryNorms,  // of queries: one, or one for each head
+  kKeyNorms,
+  kNormedQuery,  // columns of one of these: a head's, or a whole row's
   kNormedKey
 };
 /// In this layer; in the first where none is given.

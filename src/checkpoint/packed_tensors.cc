@@ -47,11 +47,17 @@ std::uint64_t parse_checksum(const json& value) {
   throw Error("its checksum is not 'xxh3:' and 16 hexadecimal digits");
 }
 
+/// The format of blocks by rows that a description names; null for another.
+const WeightFormat* find_rows(const json& description) {
+  for (const WeightFormat& format : kPackedRows)
+    if (description.at("codec") == format.name) return &format;
+  return nullptr;
+}
+
 const PackedFormat& format_of(const json& description) {
   const json& codec = description.at("codec");
-  if (codec.is_string())
-    for (const PackedFormat& format : kPackedFormats)
-      if (codec == format.codec) return format;
+  for (const PackedFormat& format : kPackedFormats)
+    if (codec == format.codec) return format;
   throw Error("codec " + in_quotes(codec.is_string() ? codec.get<std::string>() : codec.dump()) +
               " is not known; a newer version of Canopy may have written this file, and its own "
               "`canopy unpack` reads it");
@@ -113,6 +119,19 @@ class Stored {
   std::map<std::string, TensorEntry> by_name_;
 };
 
+/// One matrix in blocks by rows.
+TensorEntry rows_entry(const std::string& name, const json& description, const WeightFormat& format,
+                       Stored& stored) {
+  TensorEntry tensor = stored.take(name + std::string(packed::kPayload), DType::kU8);
+  tensor.name = name;
+  tensor.dtype = format.dtype;
+  tensor.shape = parse_shape(description);
+  if (const std::uint64_t bytes = tensor_bytes(tensor.dtype, tensor.shape); bytes != tensor.bytes)
+    throw Error("it has " + std::to_string(tensor.bytes) + " bytes, but " +
+                to_string(tensor.shape) + " of " + format.name + " takes " + std::to_string(bytes));
+  return tensor;
+}
+
 /// One packed matrix.
 TensorEntry packed_entry(const std::string& name, const json& description, Stored& stored,
                          HeaderReader& reader) {
@@ -161,7 +180,9 @@ std::vector<TensorEntry> with_packed_tensors(std::vector<TensorEntry> stored,
         if (!d.is_object()) throw Error("its description is not an object");
         const std::uint64_t checksum = parse_checksum(d.value("checksum", json()));
         if (d.contains("codec")) {
-          result.push_back(packed_entry(n, d, tensors, reader));
+          const WeightFormat* const rows = find_rows(d);
+          result.push_back(rows ? rows_entry(n, d, *rows, tensors)
+                                : packed_entry(n, d, tensors, reader));
           result.back().checksum = checksum;
         } else if (TensorEntry* const plain = tensors.find(n)) {
           plain->checksum = checksum;

@@ -19,7 +19,7 @@ inline constexpr std::string_view kPayload = ".packed", kRowOffsets = ".row_offs
 
 /// One tensor's description: codec and shape of a packed one, and its checksum.
 struct Description {
-  std::string codec;  // "" for a tensor that is stored as it is
+  std::string codec;  // "" for a tensor that is stored as it is; of blocks their format
   std::vector<std::int64_t> shape;
   std::uint64_t checksum = 0;  // TensorEntry::checksum
 };

@@ -71,9 +71,14 @@ ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& fam
 ModelConfig read_phi3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gemma2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gemma3_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_gemma4_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmo2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmo3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_exaone4_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_exaone_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_hunyuan_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_apertus_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_granitemoehybrid_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_glm4_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_granite_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_smollm3_config(const nlohmann::json& config, const Family& family);
@@ -97,11 +102,16 @@ ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family
 /// Sets the model's end tokens to the ids of an eos_token_id, of that file. Ids beyond the
 /// vocabulary are ignored, with a note in the config. Throws Error on what is no integer.
 void put_end_tokens(const nlohmann::json& ids, const std::string& file, ModelConfig& model);
-/// Throws Error naming the scheme of a hf_quant_config.json, which some quantised directories have
-/// next to a config.json that says nothing of it.
-void refuse_quantization_file(const nlohmann::json& file);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
+
+/// Reads the numbers of xIELU from the tensors of a directory, of a model that has it. Throws Error
+/// naming the tensor.
+void read_xielu(const TensorIndex& index, ModelConfig& config);
+/// Says if a tensor is one of these numbers.
+bool is_of_xielu(std::string_view tensor);
+/// Throws Error naming the layer whose numbers of xIELU make no function.
+void require_xielu(const ModelConfig& config);
 
 /// Unties the head of a model whose files hold another than the embedding, with a note in the
 /// config; one that is equal stays spare. Names are canonical. Both are read whole where they are

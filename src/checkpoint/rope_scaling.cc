@@ -96,7 +96,7 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim, TextLength length
     if (part < 2 || part > head_dim || part % 2 != 0)
       throw Error("rotary positions of " + std::to_string(part) + " of " +
                   std::to_string(head_dim) + " dimensions are not pairs of them");
-    head_dim = part;
+    if (scaling.type != Type::kProportional) head_dim = part;
   }
   RopeTable table;
   for (int i = 0; i < head_dim; i += 2) {
@@ -116,13 +116,18 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim, TextLength length
       apply_yarn(scaling, head_dim, table.inverse_frequency);
       table.magnitude = yarn_magnitude(scaling);
       break;
+    case Type::kProportional:
+      for (float& f : table.inverse_frequency) f /= f32(scaling.factor);
+      std::fill(table.inverse_frequency.begin() + scaling.rotary_dim / 2,
+                table.inverse_frequency.end(), 0.0f);
+      break;
     case Type::kLongrope:
       apply_longrope(scaling, length, table.inverse_frequency);
       table.magnitude = longrope_magnitude(scaling);
       break;
   }
   for (const float f : table.inverse_frequency)
-    if (!std::isfinite(f) || f <= 0)
+    if (!std::isfinite(f) || f < 0 || (f == 0 && scaling.type != Type::kProportional))
       throw Error("the rotary position parameters give a frequency of " + std::to_string(f));
   if (!std::isfinite(table.magnitude) || table.magnitude <= 0)
     throw Error("the rotary position parameters give a magnitude of " +
@@ -130,20 +135,27 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim, TextLength length
   return table;
 }
 
+double ntk_theta(double theta, double alpha, int head_dim) {
+  if (head_dim <= 2)
+    throw Error("head_dim " + std::to_string(head_dim) +
+                " has one pair, which alpha cannot stretch");
+  return theta * std::pow(alpha, static_cast<double>(head_dim) / (head_dim - 2));
+}
+
 void put_rope(const RopeScaling& scaling, ModelConfig& model) {
-  RopeTable table = rope_table(scaling, model.head_dim);
+  const int head_dim = model.head_dim_of(model.layer_kinds.back());
+  RopeTable table = rope_table(scaling, head_dim);
   model.rope_inverse_frequency = std::move(table.inverse_frequency);
   model.rope_magnitude = table.magnitude;
   model.query_beta = f32(scaling.query_beta);
   model.query_period = static_cast<int>(scaling.query_period);
   if (scaling.type != RopeScaling::Type::kLongrope) return;
-  model.rope_long_frequency =
-      rope_table(scaling, model.head_dim, TextLength::kLong).inverse_frequency;
+  model.rope_long_frequency = rope_table(scaling, head_dim, TextLength::kLong).inverse_frequency;
   model.rope_original = static_cast<int>(scaling.original_positions);
 }
 
 void put_local_rope(const RopeScaling& scaling, ModelConfig& model) {
-  RopeTable table = rope_table(scaling, model.head_dim);
+  RopeTable table = rope_table(scaling, model.head_dim_of(model.layer_kinds.front()));
   model.rope_of_kind = {std::move(table.inverse_frequency), model.rope_inverse_frequency};
   if (table.magnitude != model.rope_magnitude)
     model.rope_magnitude_of_kind = {table.magnitude, model.rope_magnitude};

@@ -8,7 +8,8 @@ namespace canopy {
 
 /// Recipe of a model's rotary frequencies, as config files spell it.
 struct RopeScaling {
-  enum class Type { kDefault, kLinear, kLlama3, kYarn, kLongrope };
+  /// kProportional: pairs of whole heads, of which those after rotary_dim stay as they are.
+  enum class Type { kDefault, kLinear, kLlama3, kYarn, kLongrope, kProportional };
   Type type = Type::kDefault;
   int rotary_dim = 0;  // dimensions of each head that are rotated; 0: all
   double theta = 10000;
@@ -25,8 +26,9 @@ struct RopeScaling {
 };
 
 struct RopeTable {
-  std::vector<float> inverse_frequency;  // [rotary_dim / 2], radians per position
-  float magnitude = 1;                   // factor on cos and sin
+  /// [rotary_dim / 2], of kProportional [head_dim / 2], radians per position.
+  std::vector<float> inverse_frequency;
+  float magnitude = 1;  // factor on cos and sin
 };
 
 /// Rounds to f32 where transformers' modeling_rope_utils does, so that both turn a pair by the same
@@ -36,7 +38,11 @@ struct RopeTable {
 RopeTable rope_table(const RopeScaling& scaling, int head_dim,
                      TextLength length = TextLength::kShort);
 
-/// Fills the rotary part of a config.
+/// The base of frequencies that are stretched by alpha without an end, the higher ones less: theta
+/// alpha^(head_dim / (head_dim - 2)). Throws Error if heads are not larger than a pair.
+double ntk_theta(double theta, double alpha, int head_dim);
+
+/// Fills the rotary part of a config, with the frequencies of the last kind of layers.
 void put_rope(const RopeScaling& scaling, ModelConfig& model);
 /// Fills that of the first of two kinds of layers, when that of all has been filled.
 void put_local_rope(const RopeScaling& scaling, ModelConfig& model);

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/quantized/matrix_parts.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -51,10 +52,59 @@ TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t 
   TensorEntry part = matrix;
   part.shape[0] = rows;
   part.checksum.reset();
-  part.offset += place.offset;
+  if (part.parts) {
+    auto parts = std::make_shared<MatrixParts>(*part.parts);
+    parts->first_row += parts->row_step * first * (matrix.shape[1] / parts->columns);
+    part.parts = std::move(parts);
+  } else {
+    part.offset += place.offset;
+  }
   part.bytes = place.bytes;
   if (!part.companion.empty()) part.companion = matrix.companion.slice(first, rows);
   return part;
+}
+
+TensorEntry rows_of_turn(const TensorEntry& matrix, std::int64_t turn, std::int64_t turns) {
+  require(matrix.parts != nullptr && matrix.shape[0] % turns == 0, "rows take turns");
+  TensorEntry own = matrix;
+  own.shape[0] /= turns;
+  own.bytes /= static_cast<std::uint64_t>(turns);
+  auto parts = std::make_shared<MatrixParts>(*matrix.parts);
+  parts->first_row += parts->row_step * turn;
+  parts->row_step *= turns;
+  own.parts = std::move(parts);
+  return own;
+}
+
+TensorEntry values_of_turn(const TensorEntry& tensor, std::int64_t turn, std::int64_t turns) {
+  const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+  TensorEntry values = tensor;
+  values.shape = {rows * columns, 1};
+  values.parts =
+      std::make_shared<const MatrixParts>(MatrixParts{.layout = MatrixParts::Layout::kPlain,
+                                                      .bits = 0,
+                                                      .rows = rows * columns,
+                                                      .columns = 1,
+                                                      .group = 1,
+                                                      .zero_added = 0,
+                                                      .codes = tensor,
+                                                      .scales = {},
+                                                      .zeros = {}});
+  values = rows_of_turn(values, turn, turns);
+  values.shape = {rows, columns / turns};
+  return values;
+}
+
+ByteRange place_in_file(const TensorEntry& tensor) {
+  if (!tensor.parts) return {tensor.offset, tensor.bytes};
+  const MatrixParts& m = *tensor.parts;
+  using enum MatrixParts::Layout;
+  if (m.layout != kMxfp4 && m.layout != kNvfp4 && m.layout != kPlain)
+    return {tensor.offset, m.codes.bytes};
+  const std::uint64_t row = m.codes.bytes / static_cast<std::uint64_t>(m.rows);
+  const std::int64_t rows = tensor.shape[0] * (tensor.shape[1] / m.columns);
+  return {m.codes.offset + static_cast<std::uint64_t>(m.first_row) * row,
+          static_cast<std::uint64_t>((rows - 1) * m.row_step + 1) * row};
 }
 
 std::int64_t slice_unit(const TensorEntry& matrix) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -72,6 +73,7 @@ struct Cluster::Impl {
     Clock::time_point heard;
     bool left = false, lost = false;
     MessageBytes arrived;
+    std::deque<MessageBytes> early;  // came while it was only asked for signs of life
   };
 
   Impl(std::unique_ptr<Transport> over, Share of, const ClusterOptions& given)
@@ -131,7 +133,7 @@ struct Cluster::Impl {
       waiting.wait_for(lock, stop, options.beat / 2, [] { return false; });
       if (stop.stop_requested()) return;
       try {
-        transport->all_sent();
+        transport->unsent();
         if (since(sent_at) < options.beat / 2) continue;
         for (const int rank : others()) transport->send(rank, alive);
         sent_at = Clock::now();
@@ -145,16 +147,37 @@ struct Cluster::Impl {
   /// Throws the rank's own error.
   std::optional<Header> receive(int rank) {
     Peer& from = peer(rank);
+    if (!from.early.empty()) {
+      from.arrived = std::move(from.early.front());
+      from.early.pop_front();
+      return header_of(from.arrived);
+    }
     while (true) {
       {
         const std::lock_guard lock(mutex);
         if (!transport->receive(rank, from.arrived)) return std::nullopt;
       }
       from.heard = Clock::now();
-      Header header;
-      require(from.arrived.size() >= sizeof header, "a rank has sent less than a header");
-      std::memcpy(&header, from.arrived.data(), sizeof header);
+      const Header header = header_of(from.arrived);
       if (header.kind != Kind::kBeat) return header;
+    }
+  }
+  static Header header_of(const MessageBytes& message) {
+    Header header;
+    require(message.size() >= sizeof header, "a rank has sent less than a header");
+    std::memcpy(&header, message.data(), sizeof header);
+    return header;
+  }
+  /// Takes signs of life of a rank that is not waited for; what else it has sent is kept.
+  void hear(int rank) {
+    MessageBytes message;
+    while (true) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!transport->receive(rank, message)) return;
+      }
+      peer(rank).heard = Clock::now();
+      if (header_of(message).kind != Kind::kBeat) peer(rank).early.push_back(std::move(message));
     }
   }
   std::span<const std::byte> arrived_from(int rank) {
@@ -186,7 +209,7 @@ struct Cluster::Impl {
   template <class Take>
   void wait_for(std::vector<int> missing, const Header& due, const Take& take) {
     const auto begun = Clock::now();
-    for (const int rank : missing) peer(rank).heard = begun;
+    for (Peer& one : peers) one.heard = begun;
     while (true) {
       const std::size_t before = missing.size();
       std::erase_if(missing, [&](int rank) {
@@ -196,22 +219,20 @@ struct Cluster::Impl {
         take(rank, *header);
         return true;
       });
-      bool sent = false;
+      std::optional<int> unsent;
       {
         const std::lock_guard lock(mutex);
-        sent = transport->all_sent();
+        unsent = transport->unsent();
       }
-      if (missing.empty() && sent) return;
-      for (const int rank : missing)
-        if (since(peer(rank).heard) > options.timeout) {
-          peer(rank).lost = true;
-          throw Error(name(rank) + " did not answer for " + text_of(options.timeout) +
-                      " at exchange " + std::to_string(due.number));
-        }
-      if (missing.empty() && since(begun) > options.timeout) {
-        stuck = true;
-        throw Error("a rank did not take exchange " + std::to_string(due.number) + " for " +
-                    text_of(options.timeout));
+      if (missing.empty() && !unsent) return;
+      if (unsent && std::ranges::find(missing, *unsent) == missing.end()) hear(*unsent);
+      const auto is_lost = [&](int rank) { return since(peer(rank).heard) > options.timeout; };
+      const auto lost = std::ranges::find_if(missing, is_lost);
+      if (lost != missing.end() || (unsent && is_lost(*unsent))) {
+        const int rank = lost != missing.end() ? *lost : *unsent;
+        peer(rank).lost = true;
+        throw Error(name(rank) + " did not answer for " + text_of(options.timeout) +
+                    " at exchange " + std::to_string(due.number));
       }
       if (missing.size() == before) pause(begun);
     }
@@ -236,7 +257,7 @@ struct Cluster::Impl {
   ClusterTotals totals;
   std::vector<std::byte> announced;
   std::string of_another;  // the error of another rank that ended the run
-  bool stuck = false, has_left = false, in_order = false;
+  bool has_left = false, in_order = false;
 
   std::mutex mutex;  // guards the transport, and:
   std::condition_variable_any waiting;
@@ -282,7 +303,7 @@ void Cluster::Impl::gather(To to, std::span<const TensorView> ys, bool asked_to_
 bool Cluster::Impl::leave(std::string_view error) {
   beats.request_stop();
   beats.join();
-  const bool lost = stuck || std::ranges::any_of(peers, &Peer::lost);
+  const bool lost = std::ranges::any_of(peers, &Peer::lost);
   if (!lost) {
     const Kind kind = error.empty() ? Kind::kEnded : Kind::kFailed;
     const std::string text = error.empty()         ? ""
@@ -304,7 +325,7 @@ bool Cluster::Impl::leave(std::string_view error) {
         if (!peer(rank).left && since(peer(rank).heard) > options.timeout) peer(rank).lost = true;
       }
       const std::lock_guard lock(mutex);
-      if (transport->all_sent() && !waits) return true;
+      if (!transport->unsent() && !waits) return true;
       if (std::ranges::any_of(peers, &Peer::lost) || (!waits && since(begun) > options.timeout))
         break;
       std::this_thread::sleep_for(std::chrono::microseconds(50));

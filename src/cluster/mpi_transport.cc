@@ -13,6 +13,7 @@
 #include <chrono>
 #include <climits>
 #include <deque>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +64,7 @@ class MpiTransport final : public Transport {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &ranks_), "MPI_Comm_size");
+    arriving_.resize(static_cast<std::size_t>(ranks_));
     std::vector<char> mine(MPI_MAX_PROCESSOR_NAME, 0),
         all(mine.size() * static_cast<std::size_t>(ranks_));
     int length = 0;
@@ -87,31 +89,42 @@ class MpiTransport final : public Transport {
     const std::size_t bytes = message->size();
     if (bytes > INT_MAX)
       throw Error("a message of " + std::to_string(bytes) + " bytes: MPI sends less than 2^31");
-    Sent& sent = sent_.emplace_back(Sent{message, MPI_REQUEST_NULL});
+    Sent& sent = sent_.emplace_back(Sent{message, to, MPI_REQUEST_NULL});
     check(MPI_Isend(message->data(), static_cast<int>(bytes), MPI_BYTE, to, kTag, comm_,
                     &sent.request),
           "MPI_Isend");
   }
 
   bool receive(int from, MessageBytes& into) override {
-    int arrived = 0, bytes = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status;
-    check(MPI_Improbe(from, kTag, comm_, &arrived, &message, &status), "MPI_Improbe");
-    if (!arrived) return false;
-    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-    into.resize(static_cast<std::size_t>(bytes));
-    check(MPI_Mrecv(into.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    // A large message arrives in parts, between which its sender may stop for good.
+    Arriving& next = arriving_[static_cast<std::size_t>(from)];
+    int found = 0, bytes = 0, whole = 0;
+    if (!next.begun) {
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status status;
+      check(MPI_Improbe(from, kTag, comm_, &found, &message, &status), "MPI_Improbe");
+      if (!found) return false;
+      check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+      next.message.resize(static_cast<std::size_t>(bytes));
+      check(MPI_Imrecv(next.message.data(), bytes, MPI_BYTE, &message, &next.request),
+            "MPI_Imrecv");
+      next.begun = true;
+    }
+    check(MPI_Test(&next.request, &whole, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!whole) return false;
+    next.begun = false;
+    into.swap(next.message);
     return true;
   }
 
-  bool all_sent() override {
+  std::optional<int> unsent() override {
     std::erase_if(sent_, [](Sent& sent) {
       int has_left = 0;
       check(MPI_Test(&sent.request, &has_left, MPI_STATUS_IGNORE), "MPI_Test");
       return has_left != 0;
     });
-    return sent_.empty();
+    if (sent_.empty()) return std::nullopt;
+    return sent_.front().to;
   }
 
   void abort() noexcept override {
@@ -126,13 +139,21 @@ class MpiTransport final : public Transport {
  private:
   struct Sent {
     Message message;
+    int to;
     MPI_Request request;
+  };
+
+  struct Arriving {
+    MessageBytes message;
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool begun = false;
   };
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   std::vector<std::string> hosts_;
   std::deque<Sent> sent_;
+  std::vector<Arriving> arriving_;  // by rank
 };
 
 }  // namespace

@@ -57,7 +57,7 @@ class ThreadTransport final : public Transport {
     return true;
   }
 
-  bool all_sent() override { return true; }
+  std::optional<int> unsent() override { return std::nullopt; }
 
   void abort() noexcept override {
     const std::lock_guard lock(hub_->mutex);

@@ -1,14 +1,27 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace canopy {
 
 /// Bytes of one message, whose memory is kept for the next one. Move-only.
 class MessageBytes {
  public:
+  MessageBytes() = default;
+  MessageBytes(MessageBytes&& other) noexcept { swap(other); }
+  MessageBytes& operator=(MessageBytes&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void swap(MessageBytes& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
   /// Makes room for `count` bytes; their values are whatever was there.
   void resize(std::size_t count) {
     if (count > capacity_) {
@@ -44,8 +57,8 @@ class Transport {
   /// Takes the next message of a rank; false if none has arrived. Throws Error if the connection is
   /// broken, or the run was aborted.
   virtual bool receive(int from, MessageBytes& into) = 0;
-  /// Says if all messages have left; moves them on.
-  virtual bool all_sent() = 0;
+  /// Returns a rank that has not taken all messages yet, if there is one; moves them on.
+  virtual std::optional<int> unsent() = 0;
   /// Ends all processes of the run, where that can be done, this one too.
   virtual void abort() noexcept = 0;
 };

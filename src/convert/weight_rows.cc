@@ -12,6 +12,7 @@
 #include "src/base/formats/packed_format.h"
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
+#include "src/convert/rows_of_parts.h"
 
 namespace canopy {
 
@@ -44,10 +45,12 @@ WeightRows::~WeightRows() {
 }
 
 std::int64_t WeightRows::rows(const TensorEntry& tensor) {
-  return tensor.shape.size() == 1 ? 1 : tensor.shape.at(0);
+  return tensor.shape.size() <= 1 ? 1 : tensor.shape.at(0);
 }
 
-std::int64_t WeightRows::columns(const TensorEntry& tensor) { return tensor.shape.back(); }
+std::int64_t WeightRows::columns(const TensorEntry& tensor) {
+  return tensor.shape.empty() ? 1 : tensor.shape.back();
+}
 
 bool WeightRows::reordered(const TensorEntry& tensor) const {
   return reorders_ && is_rotated(tensor.name);
@@ -78,10 +81,17 @@ std::span<const std::byte> WeightRows::read_stored(const TensorEntry& tensor, st
 
 void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                              std::vector<std::byte>& into) {
-  if (tensor.shape.size() == 1) {
+  if (tensor.shape.size() <= 1) {
     into.resize(tensor.bytes);
     return read_at(tensor, tensor.offset, into);
   }
+  if (tensor.parts)
+    return make_rows_of_parts(
+        tensor, first, count,
+        [&](const TensorEntry& part, std::uint64_t offset, std::span<std::byte> bytes) {
+          read_at(part, offset, bytes);
+        },
+        into);
   const ByteRange rows = place_of_rows(tensor, first, count);
   into.resize(rows.bytes);
   if (!reordered(tensor)) return read_at(tensor, tensor.offset + rows.offset, into);
@@ -97,7 +107,7 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
 
 void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<float> out) {
   const std::span<const std::byte> stored = read_stored(tensor, row);
-  if (tensor.shape.size() == 1)
+  if (tensor.shape.size() <= 1)
     dequantize_row(tensor.dtype, stored.data(), out);
   else
     row_as_f32(tensor.dtype, row_at(stored.data(), tensor, row), out);

@@ -24,7 +24,8 @@ class WeightRows {
   void read(const TensorEntry& tensor, std::int64_t row, std::span<float> out);
   /// The row's bytes as they are stored; valid until the next call. Throws: Error.
   std::span<const std::byte> read_stored(const TensorEntry& tensor, std::int64_t row);
-  /// Reads `count` rows from `first` on, as they are stored, one after another. Throws: Error.
+  /// Reads `count` rows from `first` on, as they are stored, one after another; what does not lie
+  /// by rows is made so. Throws: Error.
   void read_stored(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                    std::vector<std::byte>& into);
 

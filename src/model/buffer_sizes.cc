@@ -14,15 +14,21 @@ auto most(const ModelConfig& c, const Of& of) {
   return largest;
 }
 
+std::size_t count_of_ones(const ModelConfig& c) {
+  if (!c.any_layer(&LayerConfig::value_norm)) return 0;
+  return at(most(c, [](const LayerSizes& s) { return s.head_dim; }));
+}
+
 }  // namespace
 
-std::vector<float> position_constants(const ModelConfig& c) {
-  if (c.form.positions == PositionKind::kAlibi) return c.alibi_slopes;
-  std::vector<float> all;
-  if (c.rope_of_kind.empty()) all = c.rope_inverse_frequency;
+std::vector<float> constants_of(const ModelConfig& c) {
+  std::vector<float> all = c.alibi_slopes;
+  if (c.rope_of_kind.empty())
+    all.insert(all.end(), c.rope_inverse_frequency.begin(), c.rope_inverse_frequency.end());
   for (const std::vector<float>& one : c.rope_of_kind)
     all.insert(all.end(), one.begin(), one.end());
   all.insert(all.end(), c.rope_long_frequency.begin(), c.rope_long_frequency.end());
+  all.insert(all.end(), count_of_ones(c), 1.0f);
   return all;
 }
 
@@ -65,7 +71,8 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
   logit_ids = std::max(rows, nodes) * sizeof(std::int32_t);  // of several forwards, see prepare_all
   ids = logit_ids + at(limits.max_read_rows) * sizeof(std::int32_t);
   bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
-  constants = position_constants(c).size() * f32;
+  constants = constants_of(c).size() * f32;
+  ones = constants - count_of_ones(c) * f32;
 }
 
 std::size_t Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {

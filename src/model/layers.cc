@@ -72,6 +72,7 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
                                 ConstTensorView h, const QkvRows& to, TensorView fused,
                                 Stream& compute) {
   Ops& ops = device.ops();
+  const LayerConfig& own = config.layer(layer);
   const std::int64_t n = chunk.rows, hd = config.sizes(layer).head_dim;
   const auto flat = [&](const TensorView& t) {
     return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
@@ -86,20 +87,53 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
     const std::array qkv{
         Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), flat(to.q)},
         Projection{w.matrix(TensorRole::kKey), w.vector(TensorRole::kKeyBias), flat(to.k)},
-        Projection{w.matrix(TensorRole::kValue), w.vector(TensorRole::kValueBias), flat(to.v)}};
-    multiply(h, qkv, compute);
-    gather({flat(to.q), flat(to.k), flat(to.v)}, compute);
+        own.values_from_keys ? Projection{}
+                             : Projection{w.matrix(TensorRole::kValue),
+                                          w.vector(TensorRole::kValueBias), flat(to.v)}};
+    multiply(h, std::span(qkv).first(own.values_from_keys ? 2 : 3), compute);
+    if (own.values_from_keys)
+      gather({flat(to.q), flat(to.k)}, compute);
+    else
+      gather({flat(to.q), flat(to.k), flat(to.v)}, compute);
   }
-  if (config.layer(layer).qk_norm) {
-    const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
-      const std::int64_t heads = config.layer(layer).whole_qk_norm ? t.dim(1) : 1;
-      const TensorView rows(t.data(), DType::kF32, {n * t.dim(1) / heads, heads * hd});
-      ops.rms_norm(compute, rows, g, config.norm_eps, rows);
+  if (own.value_norm) {
+    const auto by_heads = [&](const TensorView& t) {
+      return TensorView(t.data(), DType::kF32, {n * t.dim(1), hd});
     };
-    per_head(to.q, w.vector(TensorRole::kQueryNorm));
-    per_head(to.k, w.vector(TensorRole::kKeyNorm));
+    ops.rms_norm(compute, by_heads(own.values_from_keys ? to.k : to.v),
+                 ConstTensorView(constants.data() + ones, DType::kF32, {hd}), config.norm_eps,
+                 by_heads(to.v));
   }
-  if (config.form.positions != PositionKind::kRotary || !config.layer(layer).rotated) return;
+  if (own.qk_norm && !config.form.norm_rotated) norm_heads(w, layer, to, compute);
+  if (config.form.positions == PositionKind::kRotary && own.rotated)
+    rotate_heads(layer, chunk, to, compute);
+  if (own.qk_norm && config.form.norm_rotated) norm_heads(w, layer, to, compute);
+}
+
+/// Normalises queries and keys, by heads or by whole rows.
+void Transformer::Impl::norm_heads(const UnitWeights& w, int layer, const QkvRows& to,
+                                   Stream& compute) {
+  Ops& ops = device.ops();
+  const LayerConfig& own = config.layer(layer);
+  const auto norm_each = [&](const TensorView& t, const ConstTensorView& g) {
+    const std::int64_t n = t.dim(0), heads = t.dim(1), hd = t.dim(2);
+    const std::int64_t joined = own.whole_qk_norm ? heads : 1;
+    const TensorView rows(t.data(), DType::kF32, {n * heads / joined, joined * hd});
+    if (own.each_head_norm)
+      ops.layer_norm(compute, rows,
+                     {ConstTensorView(g.data(), DType::kF32, {heads, hd}), {}, config.norm_eps},
+                     rows);
+    else
+      ops.rms_norm(compute, rows, g, config.norm_eps, rows);
+  };
+  norm_each(to.q, w.vector(TensorRole::kQueryNorm));
+  norm_each(to.k, w.vector(TensorRole::kKeyNorm));
+}
+
+/// Rotates queries and keys, by the frequencies of their texts' length.
+void Transformer::Impl::rotate_heads(int layer, const Chunk& chunk, const QkvRows& to,
+                                     Stream& compute) {
+  Ops& ops = device.ops();
   const auto rotate = [&](int skip, int rows, TextLength length) {
     const std::byte* const frequencies =
         constants.data() + rope_offset(config, layer, length) * sizeof(float);
@@ -176,7 +210,33 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
   }
 }
 
-void Transformer::Impl::activate(const TensorView& inner, const TensorView& up, Stream& compute) {
+namespace {
+
+/// Names what an MLP without a gate does with its inner values.
+Activation activation_of(MlpKind mlp) {
+  switch (mlp) {
+    case MlpKind::kRelu:
+      return Activation::kRelu;
+    case MlpKind::kReluSquared:
+      return Activation::kReluSquared;
+    case MlpKind::kXielu:
+      return Activation::kXielu;
+    default:
+      return Activation::kGeluTanh;
+  }
+}
+
+}  // namespace
+
+/// Gives the numbers of a layer's activation, of a model that has some.
+XieluFactors Transformer::Impl::xielu_of(int layer) const {
+  if (config.xielu.empty()) return {};
+  const Xielu& own = config.xielu.at(at(layer));
+  return {own.positive(), own.negative(), own.beta, own.eps};
+}
+
+void Transformer::Impl::activate(int layer, const TensorView& inner, const TensorView& up,
+                                 Stream& compute) {
   Ops& ops = device.ops();
   const MlpKind kind = config.form.mlp;
   for_own_columns(inner.dim(0), inner.dim(1), [&](const auto& own) {
@@ -184,11 +244,7 @@ void Transformer::Impl::activate(const TensorView& inner, const TensorView& up, 
       ops.swiglu(compute, own(inner), own(up), own(inner),
                  {kind == MlpKind::kGeglu ? GatingKind::kGelu : GatingKind::kSwiglu});
     else
-      ops.activate(compute,
-                   kind == MlpKind::kRelu          ? Activation::kRelu
-                   : kind == MlpKind::kReluSquared ? Activation::kReluSquared
-                                                   : Activation::kGeluTanh,
-                   own(inner), own(inner));
+      ops.activate(compute, activation_of(kind), own(inner), own(inner), xielu_of(layer));
   });
 }
 
@@ -205,11 +261,15 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
         Projection{w.matrix(TensorRole::kGate), {}, inner},
         Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), up}};
     multiply(h, std::span(products).last(config.form.gated() ? 2 : 1), compute);
-    activate(inner, up, compute);
+    activate(layer, inner, up, compute);
     gather({inner}, compute);
     add_result(w, kMlpResultNorms, inner,
                {w.matrix(TensorRole::kDown), w.vector(TensorRole::kDownBias), x}, compute);
     if (config.form.norm_after) normalize(x, w, kMlpNorms, x, compute);
+    if (config.form.layer_scale) {
+      const ConstTensorView scale = w.vector(TensorRole::kLayerScale);
+      device.ops().scale(compute, x, {1.0f, reinterpret_cast<const float*>(scale.data())});
+    }
   }
 }
 

@@ -42,6 +42,7 @@ struct Transformer::Impl {
   std::size_t logit_ids = 0;          // bytes of `ids` before those of read_rows
   std::stop_token stop_at_gather;     // of the sweep that runs, with ranks
   std::vector<Projection> projected;  // of own rows, while they are queued
+  std::size_t ones = 0;  // bytes of `constants` before the weights of norms that have none
 
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l, Ranks* r)
       : device(d),
@@ -64,6 +65,11 @@ struct Transformer::Impl {
             "an expert that all rows have has no factor");
     require(!config.form.parallel || (!config.form.norm_results && config.factors.branch == 1),
             "rows that attention and MLP both read have no room for results");
+    require(!config.any_layer(&LayerConfig::values_from_keys) ||
+                (config.any_layer(&LayerConfig::value_norm) && !config.form.fused_qkv),
+            "values that are the keys are normalised");
+    require(!config.form.layer_scale || config.experts.count == 0,
+            "the sum after a mixture has no factor");
     const BufferSizes sizes(config, limits);
     embedded = device.allocate(sizes.embedded);
     residual = device.allocate(sizes.residual);
@@ -81,7 +87,8 @@ struct Transformer::Impl {
     constants = device.allocate(sizes.constants);
     device.ops().reserve(workload(config, limits));
     const auto stream = device.make_stream("setup");
-    const std::vector<float> known = position_constants(config);
+    const std::vector<float> known = constants_of(config);
+    ones = sizes.ones;
     device.upload(*stream, constants.data(), std::as_bytes(std::span(known)));
     stream->synchronize();
   }
@@ -124,14 +131,17 @@ struct Transformer::Impl {
   /// rows in one where it has all columns, else row by row.
   template <class Op>
   void for_own_columns(std::int64_t rows, std::int64_t columns, const Op& op) const;
-  void activate(const TensorView& inner, const TensorView& up, Stream& compute);
+  void activate(int layer, const TensorView& inner, const TensorView& up, Stream& compute);
   void enter(const UnitWeights& w, Stream& compute);
   void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
                const QkvRows& to, TensorView fused, Stream& compute);
+  void norm_heads(const UnitWeights& w, int layer, const QkvRows& to, Stream& compute);
+  void rotate_heads(int layer, const Chunk& chunk, const QkvRows& to, Stream& compute);
   void add_result(const UnitWeights& w, Norms norms, ConstTensorView of, Projection product,
                   Stream& compute);
   void scale_logits(TensorView of_rows, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
+  XieluFactors xielu_of(int layer) const;
   void mlp(const UnitWeights& w, int layer, Stream& compute);
   void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);
   void read_for_head(const UnitWeights& w, const std::byte* row_ids, const TensorView& x,

@@ -17,6 +17,7 @@ constexpr std::array<std::string_view, 2> kQwen2{"qwen2", "deepseek-r1-qwen"};
 constexpr std::array<std::string_view, 1> kTekken{"tekken"};
 constexpr std::array<std::string_view, 2> kO200k{"gpt-4o", "minimax-m2"};
 constexpr std::array<std::string_view, 1> kSeed{"seed-coder"};
+constexpr std::array<std::string_view, 2> kDeepseek3{"deepseek-v3", "hunyuan-dense"};
 constexpr std::array<std::string_view, 1> kDefault{"default"};
 
 constexpr std::array<std::string_view, 1> kLlama3Patterns{
@@ -38,6 +39,10 @@ constexpr std::array<std::string_view, 1> kO200kPatterns{
 constexpr std::array<std::string_view, 1> kSeedPatterns{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1})"
     R"(| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 3> kDeepseek3Patterns{
+    R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::array<std::string_view, 4> kDefaultPatterns{
     R"([\p{P}\$\+<=>\^~\|]+)",
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
@@ -54,6 +59,7 @@ constexpr std::array kKnown{
         .names = kTekken, .patterns = kTekkenPatterns, .whole_words = true, .adds_bos = true},
     GgufPreTokenizer{.names = kO200k, .patterns = kO200kPatterns},
     GgufPreTokenizer{.names = kSeed, .patterns = kSeedPatterns},
+    GgufPreTokenizer{.names = kDeepseek3, .patterns = kDeepseek3Patterns},
     GgufPreTokenizer{.names = kDefault, .patterns = kDefaultPatterns},
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
@@ -69,15 +70,21 @@ void set_pre_tokenizer(const GgufPreTokenizer& pre, Pipeline& pipeline) {
   pipeline.model.ignore_merges = pre.whole_words;
 }
 
-void read_merges(const std::vector<std::string>& merges, Bpe& bpe) {
+/// `added`: tokens that texts are cut at before anything is merged, whose merges count for nothing.
+void read_merges(const std::vector<std::string>& merges, Bpe& bpe,
+                 const std::unordered_set<std::string_view>& added = {}) {
   std::uint32_t rank = 0;
   for (const std::string& merge : merges) {
     const std::string where = "tokenizer.ggml.merges[" + std::to_string(rank) + "]";
     const std::size_t space = merge.find(' ');
     if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos)
       throw Error(where + " is not two tokens with a space between them: " + in_quotes(merge));
-    const std::string_view text = merge;
-    add_merge(bpe, text.substr(0, space), text.substr(space + 1), rank++, where);
+    const std::string_view left = std::string_view(merge).substr(0, space),
+                           right = std::string_view(merge).substr(space + 1);
+    const std::string whole = std::string(left).append(right);
+    if (!added.contains(left) && !added.contains(right) && !added.contains(whole))
+      add_merge(bpe, left, right, rank, where);
+    ++rank;
   }
 }
 
@@ -104,8 +111,10 @@ void make_merges(const std::vector<std::string>& tokens, const std::vector<float
   }
 }
 
-/// Fills the table, the model's vocabulary and the added tokens; pieces by `steps`.
-void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) {
+/// Fills the table, the model's vocabulary and the added tokens; pieces by `steps`. Where lines are
+/// added, tokens of line ends alone are of these, whatever type they have.
+void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline,
+                 bool lines_are_added = false) {
   const auto& tokens = keys.get<std::vector<std::string>>("tokens");
   const auto* types = keys.find<std::vector<std::int32_t>>("token_type");
   if (types && types->size() != tokens.size())
@@ -121,6 +130,9 @@ void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) 
     Token& token = pipeline.tokens.add(text, id);
     token.special = type == kControl || type == kUnknown;
     if (token.special || type == kUserDefined) {
+      token.piece = text;
+      pipeline.raw_added.add({text, id});
+    } else if (type == kNormal && lines_are_added && text.find_first_not_of('\n') == text.npos) {
       token.piece = text;
       pipeline.raw_added.add({text, id});
     } else if (type == kNormal || type == kByte) {
@@ -194,6 +206,33 @@ void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline)
   mark_usual_ends(pipeline.tokens);
 }
 
+/// Merges over whole texts whose spaces are marks, with bytes for what no token spells.
+void read_gemma4(const Keys& keys, Pipeline& pipeline) {
+  if (keys.flag("add_space_prefix", false))
+    throw Error(
+        "tokenizer.ggml.add_space_prefix of the tokenizer model 'gemma4' is true, which is "
+        "not supported");
+  const std::string mark(kSpaceMark);
+  PieceSteps steps;
+  steps.emplace_back(Replace{Pattern::literal(mark), " "});
+  steps.emplace_back(ByteFallback{});
+  constexpr bool kLinesAreAdded = true;  // as they are where the model comes from
+  read_tokens(keys, steps, pipeline, kLinesAreAdded);
+  Bpe& bpe = pipeline.model;
+  std::unordered_set<std::string_view> added;
+  for (const Token& token : pipeline.tokens)
+    if (!find(bpe.vocabulary, token.text)) added.insert(token.text);
+  read_merges(keys.get<std::vector<std::string>>("merges"), bpe, added);
+  bpe.byte_tokens = find_byte_tokens(bpe);
+  bpe.fuse_unknown = true;
+  if (const auto* unknown = keys.find<std::int64_t>("unknown_token_id")) {
+    in_context("reading tokenizer.ggml.unknown_token_id", [&] { pipeline.tokens.at(*unknown); });
+    bpe.unknown = static_cast<TokenId>(*unknown);
+  }
+  pipeline.normalizer.emplace_back(Replace{Pattern::literal(" "), mark});
+  read_special_ids(keys, true, pipeline);
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::size_t model_vocab) {
@@ -210,6 +249,8 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::si
     read_tokens(keys, steps, pipeline);
     read_merges(keys.get<std::vector<std::string>>("merges"), pipeline.model);
     read_special_ids(keys, pre.adds_bos && keys.find<std::int64_t>("bos_token_id"), pipeline);
+  } else if (model == "gemma4") {
+    read_gemma4(keys, pipeline);
   } else if (model == "llama") {
     const std::string mark(kSpaceMark);
     steps.emplace_back(Replace{Pattern::literal(mark), " "});
@@ -229,7 +270,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::si
     read_special_ids(keys, true, pipeline);
   } else {
     throw Error("the tokenizer model " + in_quotes(model) +
-                " (tokenizer.ggml.model) is not supported; known: gpt2, llama");
+                " (tokenizer.ggml.model) is not supported; known: gpt2, llama, gemma4");
   }
   return make_tokenizer(std::move(pipeline));
 }

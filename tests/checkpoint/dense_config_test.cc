@@ -2,12 +2,14 @@
 // files mean, and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/fingerprint.h"
+#include "src/checkpoint/rope_scaling.h"
 #include "tests/checkpoint/checkpoint_files.h"
 #include "tests/checkpoint/config_errors.h"
 #include "tests/test_data.h"
@@ -148,6 +150,57 @@ TEST(DenseConfig, Gemma3InsideAModelThatSeesMayLeaveOutItsSizes) {
   EXPECT_EQ(whole.factors.score, 0.0625f);
 }
 
+TEST(DenseConfig, Gemma4HasLayersOfOtherHeadsThatTakeKeysForValues) {
+  const Checkpoint model = Checkpoint::open(kModels / "gemma4"),
+                   file = Checkpoint::open(kModels / "gemma4.gguf");
+  const ModelConfig& config = model.config();
+  EXPECT_EQ(windows(config), (Windows{8, 8, 8, 8, 8, 0, 0}));
+  EXPECT_EQ(config.sizes(0), (LayerSizes{4, 2, 12, 40, 0}));
+  EXPECT_EQ(config.sizes(6), (LayerSizes{4, 1, 20, 40, 0}));
+  EXPECT_EQ(file.config().sizes(4), (LayerSizes{2, 2, 32, 32, 0}));
+  EXPECT_EQ(file.config().sizes(5), (LayerSizes{2, 1, 64, 32, 0}));
+  for (const Checkpoint* one : {&model, &file}) {
+    EXPECT_TRUE(one->find("model.layers.4.self_attn.v_proj.weight"));
+    EXPECT_FALSE(one->find("model.layers.5.self_attn.v_proj.weight"));
+    EXPECT_EQ(one->find("model.layers.5.layer_scalar")->shape, (std::vector<std::int64_t>{1}));
+    EXPECT_EQ(one->config().factors.score, 1.0f);
+    const std::vector<float>& full = one->config().rope_of_kind.at(1);
+    EXPECT_EQ(std::count(full.begin(), full.end(), 0.0f), one == &model ? 8 : 24);
+  }
+  // Without keys for values, all have the same number of heads.
+  EXPECT_EQ(config_with("gemma4", {{"attention_k_eq_v", false}}).sizes(6).kv_heads, 2);
+  // The last layer sees all keys, whatever a file says.
+  json types = config_of("gemma4").at("layer_types");
+  types.back() = "sliding_attention";
+  EXPECT_EQ(windows(config_with("gemma4", {{"layer_types", types}})), windows(config));
+}
+
+TEST(DenseConfig, Gemma4AsTransformersSavesItSaysItsHeadsLayerByLayer) {
+  json saved = config_of("gemma4");
+  for (const char* key : {"global_head_dim", "num_global_key_value_heads"}) saved.erase(key);
+  const json own{{"head_dim", 20}, {"num_key_value_heads", 1}};
+  saved["per_layer_config"] = {{"5", own}, {"6", own}};
+  EXPECT_TRUE(hf_config(saved).layer_kinds == config_with("gemma4", json::object()).layer_kinds);
+  saved["per_layer_config"] = {{"5", own}};
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(saved); }), "'per_layer_config.6' is missing"));
+  saved["per_layer_config"] = {{"4", own}, {"5", own}, {"6", own}};
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(saved); }), "'per_layer_config.4' is"));
+  saved["per_layer_config"] = {{"5", own}, {"6", {{"head_dim", 24}}}};
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(saved); }), "'per_layer_config.6' is"));
+}
+
+TEST(DenseConfig, VariantsOfGemma4AreRefusedByName) {
+  expect_refused("gemma4", {{"hidden_size_per_layer_input", 256}}, "embeddings of each layer");
+  json usual = config_of("gemma4");
+  usual.erase("hidden_size_per_layer_input");
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(usual); }), "embeddings of each layer"));
+  expect_refused("gemma4", {{"num_kv_shared_layers", 2}}, "layers that share keys and values");
+  expect_refused("gemma4", {{"enable_moe_block", true}}, "a mixture of experts");
+  expect_refused("gemma4", {{"use_bidirectional_attention", "all"}}, "in both directions");
+  EXPECT_EQ(config_with("gemma4", {{"use_bidirectional_attention", "vision"}}).layers, 7);
+  expect_refused("gemma4", {{"num_global_key_value_heads", 3}}, "is not a multiple of the 3 heads");
+}
+
 TEST(DenseConfig, OlmoNormalisesWhatItsPartsGive) {
   for (const char* name : {"olmo2", "olmo3"}) {
     const Checkpoint model = Checkpoint::open(kModels / name);
@@ -192,7 +245,70 @@ TEST(DenseConfig, NeighboursAreRotatedInBothContainersOfGlmAndCohere) {
     EXPECT_TRUE(Checkpoint::open(kModels / name).config().rope_adjacent_pairs) << name;
   for (const char* name : {"granite", "smollm3", "olmo2.gguf", "gemma3.gguf"})
     EXPECT_FALSE(Checkpoint::open(kModels / name).config().rope_adjacent_pairs) << name;
-  expect_refused("cohere", {{"use_qk_norm", true}}, "layer norms of queries and keys");
+  expect_refused("cohere2", {{"use_qk_norm", true}}, "layer norms of queries and keys");
+}
+
+TEST(DenseConfig, ExaoneReadsEitherNameOfAKey) {
+  const ModelConfig model = config_with("exaone", json::object());
+  EXPECT_EQ(model.layers, 2);
+  EXPECT_EQ(model.norm_eps, 1e-4f);
+  EXPECT_EQ(config_with("exaone", {{"num_hidden_layers", 2}}).layers, 2);
+  expect_refused("exaone", {{"num_hidden_layers", 3}}, "keep the one that is meant");
+  expect_refused("exaone", {{"activation_function", "relu"}}, "activation 'relu'");
+}
+
+TEST(DenseConfig, HunyuansDynamicScalingIsALargerBase) {
+  const ModelConfig model = config_with("hunyuan", json::object());
+  EXPECT_TRUE(model.form.norm_rotated);
+  const double theta = 10000 * std::pow(50.0, 12.0 / 10);
+  EXPECT_FLOAT_EQ(model.rope_inverse_frequency.at(1),
+                  static_cast<float>(std::pow(theta, -1.0 / 6)));
+  expect_refused("hunyuan", {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}},
+                 "of type 'dynamic' is not supported");
+  expect_refused("hunyuan", {{"use_cla", true}}, "layers that share keys and values");
+  expect_refused("hunyuan", {{"use_qk_norm", false}}, "without norms of queries and keys");
+}
+
+TEST(DenseConfig, ApertusHasNumbersOfItsActivationInEachLayer) {
+  for (const char* name : {"apertus", "apertus.gguf"}) {
+    const Checkpoint model = Checkpoint::open(kModels / name);
+    ASSERT_EQ(model.config().xielu.size(), 2u);
+    EXPECT_FALSE(model.config().xielu[0] == model.config().xielu[1]);
+    EXPECT_LT(model.config().xielu[0].eps, 0.0f);
+  }
+  json config = config_of("apertus");
+  for (const char* key : {"rope_scaling", "rope_theta"}) config.erase(key);
+  RopeScaling usual;
+  usual.type = RopeScaling::Type::kLlama3;
+  usual.theta = 12e6;
+  usual.factor = 8;
+  usual.original_positions = 8192;
+  EXPECT_EQ(hf_config(config).rope_inverse_frequency, rope_table(usual, 8).inverse_frequency);
+  expect_refused("apertus", {{"hidden_act", "silu"}}, "activation 'silu'");
+}
+
+TEST(DenseConfig, CohereMayHaveANormForEachHead) {
+  for (const char* name : {"cohere_qk", "cohere_qk.gguf"}) {
+    const Checkpoint model = Checkpoint::open(kModels / name);
+    EXPECT_TRUE(model.config().layer(0).qk_norm && model.config().layer(0).each_head_norm);
+    EXPECT_EQ(model.find("model.layers.0.self_attn.q_norm.weight")->shape,
+              (std::vector<std::int64_t>{model.config().heads, model.config().head_dim}));
+  }
+  EXPECT_FALSE(config_with("cohere", json::object()).layer(0).qk_norm);
+  EXPECT_FALSE(Checkpoint::open(kModels / "cohere.gguf").config().layer(0).qk_norm);
+}
+
+TEST(DenseConfig, Granite4IsReadWithoutExpertsAndRecurrentLayers) {
+  const ModelConfig model = config_with("granite4", json::object());
+  EXPECT_EQ(model.hidden_dim, 72);
+  EXPECT_TRUE(model.layer(0).rotated);
+  EXPECT_FALSE(config_with("granite4", {{"position_embedding_type", nullptr}}).layer(0).rotated);
+  expect_refused("granite4", {{"position_embedding_type", "alibi"}}, "positions of type 'alibi'");
+  expect_refused("granite4", {{"layer_types", {"mamba", "attention"}}}, "layer of type \"mamba\"");
+  expect_refused("granite4", {{"num_local_experts", 4}}, "a mixture of experts");
+  json without = config_of("granite4");
+  without.erase("layer_types");
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(without); }), "'layer_types' is missing"));
 }
 
 TEST(DenseConfig, FactorsOfTheTwoContainersAreTheSame) {

@@ -248,8 +248,8 @@ TEST(Fp8Scheme, ThatIsNotReadIsRefusedByName) {
                          c["sparsity_config"] = {{"format", "sparse-24"}};
                        }),
                  name + "a sparse form");
-  expect_mention(error(compressed, [](json& c) { c["format"] = "pack-quantized"; }),
-                 "by compressed-tensors (\"pack-quantized\") (key 'quantization_config')");
+  expect_mention(error(compressed, [](json& c) { c["format"] = "marlin-24"; }),
+                 "by compressed-tensors (\"marlin-24\") (key 'quantization_config')");
   EXPECT_EQ(error(compressed, [](json& c) { c["sparsity_config"] = {{"format", "dense"}}; }), "");
   EXPECT_EQ(error(compressed, [&](json& c) { weights(c)["block_structure"] = "128x128"; }), "");
   EXPECT_EQ(error(compressed, [](json& c) { c.erase("quant_method"); }), "");

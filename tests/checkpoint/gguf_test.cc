@@ -180,7 +180,7 @@ TEST(Gguf, RefusesTensorInfosOfAnyOtherForm) {
   EXPECT_TRUE(mentions(error("a", {256}, 35), "'a'"));
   EXPECT_TRUE(mentions(error("a", {256}, 35), "ggml type TQ2_0 are not supported"));
   EXPECT_TRUE(mentions(error("a", {256}, 35), "Q4_K, Q5_K, Q6_K"));
-  for (const WeightFormat& format : as_data(BlockFormats())) {  // rows that are not whole blocks
+  for (const WeightFormat& format : as_data(GgufBlocks())) {  // rows that are not whole blocks
     const std::int64_t half = format.block_elements / 2;
     EXPECT_TRUE(
         mentions(error("odd", {3 * half}, format.gguf_id), "reading the info of tensor 'odd'"));

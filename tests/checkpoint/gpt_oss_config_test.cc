@@ -6,6 +6,7 @@
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/fingerprint.h"
+#include "src/checkpoint/quantized/matrix_parts.h"
 #include "src/checkpoint/readers.h"
 #include "tests/checkpoint/checkpoint_files.h"
 #include "tests/test_data.h"
@@ -109,14 +110,55 @@ TEST(GptOssConfig, OfAShapeIsThatOfTheSameFile) {
   EXPECT_TRUE(other.experts.gating == (Gating{GatingKind::kClamped, 5, 2}));
 }
 
-TEST(GptOssConfig, RefusesADirectoryAndSaysWhatToDo) {
+TEST(GptOssConfig, OfADirectoryMeansItsTensorsAsPackReadsThem) {
+  const auto directory = test_data() / "model" / "gpt_oss";
+  const Checkpoint model = Checkpoint::open(directory, Holes::kRefused, Rows::kToBeMade);
+  EXPECT_EQ(model.config().quantization, "MXFP4: 6 stacks of matrices");
+  const auto part = [&](const char* name) {
+    const TensorEntry* const found = model.find(std::string("model.layers.1.mlp.") + name);
+    EXPECT_TRUE(found) << name;
+    return *found;
+  };
+  using Shape = std::vector<std::int64_t>;
+  const TensorEntry gate = part("experts.3.gate_proj.weight"),
+                    up = part("experts.3.up_proj.weight"),
+                    down = part("experts.3.down_proj.weight"), bias = part("experts.up_proj.bias");
+  EXPECT_EQ(gate.dtype, DType::kMXFP4);
+  EXPECT_EQ(gate.shape, (Shape{96, 64}));
+  EXPECT_EQ(down.shape, (Shape{64, 96}));
+  EXPECT_EQ(bias.shape, (Shape{5, 96}));
+  EXPECT_EQ(bias.dtype, DType::kBF16);
+  const auto expect_lies = [](const TensorEntry& tensor, std::int64_t first, std::int64_t step,
+                              std::uint64_t row, std::uint64_t bytes) {
+    EXPECT_EQ(tensor.parts->first_row, first) << tensor.name;
+    EXPECT_EQ(tensor.parts->row_step, step) << tensor.name;
+    const ByteRange place = place_in_file(tensor);
+    const auto before = static_cast<std::uint64_t>(first) * row;
+    EXPECT_EQ(place.offset, tensor.parts->codes.offset + before) << tensor.name;
+    EXPECT_EQ(place.bytes, bytes) << tensor.name;
+  };
+  // Rows of codes have half a byte for each column.
+  expect_lies(gate, 3 * 192, 2, 32, 191 * 32);
+  expect_lies(up, 3 * 192 + 1, 2, 32, 191 * 32);
+  expect_lies(down, 3 * 64, 1, 48, 64 * 48);
+  expect_lies(bias, 1, 2, 2, (2 * 5 * 96 - 1) * 2);
+  EXPECT_EQ(rows_of(up, 5, 7).parts->first_row, 3 * 192 + 1 + 10);
+  EXPECT_EQ(rows_of(bias, 2, 1).parts->first_row, 1 + 2 * 2 * 96);
+  EXPECT_EQ(part("gate.weight").shape, (Shape{5, 64}));
+  EXPECT_EQ(part("gate.bias").shape, (Shape{5}));
+}
+
+TEST(GptOssConfig, RefusesADirectoryWhoseStackedExpertsLieByColumns) {
   const TempDir dir;
-  json config = small_config();
-  config["quantization_config"] = {{"quant_method", "mxfp4"}};
-  dir.write("config.json", config.dump());
-  const std::string error = error_of([&] { Checkpoint::open(dir.path()); });
-  EXPECT_TRUE(mentions(error, "a directory of model type 'gpt_oss' is not supported")) << error;
-  EXPECT_TRUE(mentions(error, "convert to GGUF with llama.cpp's convert_hf_to_gguf.py")) << error;
+  dir.write("config.json", small_config().dump());
+  const FileTensor down{"model.layers.1.mlp.experts.down_proj",
+                        DType::kBF16,
+                        {5, 24, 32},
+                        std::string(5 * 24 * 32 * 2, '\0')};
+  dir.write("model.safetensors", safetensors_bytes({down}));
+  EXPECT_TRUE(mentions(error_of([&] { Checkpoint::open(dir.path()); }),
+                       "'model.layers.1.mlp.experts.down_proj' is BF16, in which stacked experts "
+                       "lie by columns: take the model in MXFP4"));
 }
 
 TEST(GptOssConfig, RefusesByKeyWhatIsMissingOrMeansAnotherModel) {

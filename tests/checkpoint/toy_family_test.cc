@@ -46,9 +46,11 @@ TEST_F(ToyFamily, OpensFromGgufAlike) {
 TEST_F(ToyFamily, IsRefusedByNameWhereNobodyBringsIt) {
   EXPECT_TRUE(mentions(error_of([&] { Checkpoint::open(dir_.path()); }),
                        "model type 'toy' is not supported; Canopy runs llama, mistral, "
-                       "ministral3, qwen2, qwen3, seed_oss, phi3, gemma2, gemma3_text, olmo2, "
-                       "olmo3, exaone4, glm4, granite, smollm3, cohere, cohere2, arcee, nemotron, "
-                       "starcoder2, mixtral, qwen3_moe, olmoe, qwen2_moe, glm4_moe, dots1, "
+                       "ministral3, qwen2, qwen3, seed_oss, phi3, gemma2, gemma3_text, "
+                       "gemma4_text, gemma4_unified_text, olmo2, olmo3, exaone4, exaone, "
+                       "hunyuan_v1_dense, apertus, glm4, granite, granitemoehybrid, smollm3, "
+                       "cohere, cohere2, arcee, nemotron, starcoder2, mixtral, qwen3_moe, olmoe, "
+                       "qwen2_moe, glm4_moe, dots1, "
                        "minimax_m2, granitemoe, ernie4_5_moe, gpt_oss, opt and bloom"
                        " decoders"));
 }

@@ -62,6 +62,18 @@ class Inspect(TempDirCase):
         for words in (", with sinks", "the last 8 keys in 2 of 3 layers", "24 dimensions each, clamped at 7"):
             self.assertIn(words, shown)
 
+    def test_names_heads_that_differ_by_layer(self):
+        for name, head_dim in (("gemma4", 20), ("gemma4.gguf", 64)):
+            config = run_json("inspect", MODELS / name)["config"]
+            self.assertEqual(config["other_heads"],
+                             [{"head_dim": head_dim, "kv_heads": 1, "values_from_keys": True}])
+            self.assertEqual(config["rope"]["scaling"], "proportional")
+            shown = run("inspect", MODELS / name).stdout
+            self.assertIn(f"of {head_dim}, 1 for keys, which are values, too, in layers that see all keys", shown)
+            self.assertNotIn("dimensions of each head", shown)
+        config = run_json("inspect", MODELS / "apertus")["config"]
+        self.assertEqual((config["other_heads"], config["mlp"]), (None, "xielu"))
+
     def test_names_positions_that_are_not_rotary(self):
         for name, positions, norm, mlp in (("opt", "learned", "layer", "relu"), ("bloom", "alibi", "layer", "gelu_tanh"),
                                            ("llama2", "rotary", "rms", "swiglu")):

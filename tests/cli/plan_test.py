@@ -247,8 +247,8 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
             self.assertEqual(plan["experts"]["of"], experts * layers)
             self.assertIn(plan["experts"]["bytes"] - one, range(3 * 4096))
 
-    def test_shapes_of_gemma_and_phi_are_known(self):
-        for name, billions in (("gemma-3-27b", 27.0), ("phi-4", 14.7)):
+    def test_shapes_of_gemma_apertus_and_phi_are_known(self):
+        for name, billions in (("gemma-3-27b", 27.0), ("gemma-4-31b", 30.7), ("apertus-70b", 70.6), ("phi-4", 14.7)):
             plan = run_json("plan", "-m", f"{name}:q4_0", "--profile", support.PROFILE, "--memory", "8G", "--prompt-tokens", 64)
             self.assertLess(abs(plan["plan"]["sweep_bytes"] + plan["plan"]["resident_bytes"] - billions * 1e9 * 18 / 32),
                             0.12 * billions * 1e9)

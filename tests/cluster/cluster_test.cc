@@ -193,7 +193,7 @@ class SilentAfter final : public Transport {
     if (left_-- > 0) to_->send(to, message);
   }
   bool receive(int from, MessageBytes& into) override { return to_->receive(from, into); }
-  bool all_sent() override { return to_->all_sent(); }
+  std::optional<int> unsent() override { return to_->unsent(); }
   void abort() noexcept override { to_->abort(); }
 
  private:

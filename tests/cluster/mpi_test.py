@@ -3,13 +3,15 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import unittest
 
-PROGRAM = os.environ["CANOPY_MPI_PROGRAM"]
-TIMEOUT, SPARE = 3, 10  # seconds: of a rank that stops; and what ending takes
+PROGRAM, TEXTS = os.environ["CANOPY_MPI_PROGRAM"], os.environ["CANOPY_MPI_TEXTS"]
+MODELS = pathlib.Path(__file__).resolve().parents[1] / "data" / "model"
+TIMEOUT, SPARE = 6, 15  # seconds: of a rank that stops; and what ending takes
 
 
 def is_built_without_mpi():
@@ -17,12 +19,17 @@ def is_built_without_mpi():
     return "was built without MPI" in alone.stderr and "libopenmpi-dev" in alone.stderr
 
 
-def processes():
+# mpirun refuses root without these; a copy from another process's memory is refused in many containers.
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism", "none"]
+
+
+def processes(program):
     """Returns the processes that run the program."""
     found = set()
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and os.readlink(entry / "exe") == os.path.realpath(PROGRAM):
+            if entry.name.isdigit() and os.readlink(entry / "exe") == os.path.realpath(program):
                 found.add(int(entry.name))
         except OSError:  # it has ended, or is another's
             pass
@@ -32,16 +39,12 @@ def processes():
 class Mpi(unittest.TestCase):
     def run_ranks(self, ranks, *arguments, timeout=60):
         """Returns the exit status, both outputs and the seconds since a rank raised a signal, if one did."""
-        command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none",
-                   # A copy from another process's memory is refused in many containers.
-                   "--mca", "btl_vader_single_copy_mechanism", "none", PROGRAM, str(timeout), *arguments]
-        # mpirun refuses root without these.
-        environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        before = processes()
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        before = processes(PROGRAM)
+        ended = subprocess.run([*MPIRUN, "-n", str(ranks), PROGRAM, str(timeout), *arguments], capture_output=True, text=True,
+                               timeout=300, env=os.environ | ROOT)
         raised = [float(line.split()[1]) for line in ended.stdout.split("\n") if line.startswith("raised ")]
         took = time.time() - raised[0] if raised else None
-        self.assertEqual(processes() - before, set(), "a process was left")
+        self.assertEqual(processes(PROGRAM) - before, set(), "a process was left")
         return ended.returncode, ended.stdout, ended.stderr, took
 
     def test_all_gather_the_same(self):
@@ -72,6 +75,60 @@ class Mpi(unittest.TestCase):
             self.assertIn(f"rank {stopped} (", errors)
             self.assertIn(f"did not answer for {TIMEOUT} s", errors)
             self.assertLess(took, TIMEOUT + SPARE)
+
+
+class Texts(unittest.TestCase):
+    def mpirun(self, *contexts):
+        """Runs a process for each list of arguments."""
+        words = []
+        for context in contexts:
+            words += [":"] * bool(words) + ["-n", "1", TEXTS, *map(str, context)]
+        return subprocess.run(MPIRUN + words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
+                              env=os.environ | ROOT)
+
+    def test_texts_are_those_of_one_process(self):
+        for model in ("llama2", "mixtral", "qwen3"):
+            words = (MODELS / model, 3, 0, 60)
+            alone = subprocess.run([TEXTS, *map(str, words)], capture_output=True, text=True, timeout=300, check=True)
+            self.assertEqual(len(alone.stdout.split()), 3 * 60)
+            for ranks in (2, 3):
+                result = self.mpirun(*[words] * ranks)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stdout, alone.stdout, (model, ranks))
+
+    def test_ranks_with_other_models_end_all(self):
+        result = self.mpirun((MODELS / "llama2", 1, 0, 60), (MODELS / "llama3", 1, 0, 60))
+        self.assertNotEqual(result.returncode, 0)
+        for rank in (0, 1):
+            self.assertRegex(result.stderr, rf"(?m)^rank {rank} \(.*the model's fingerprint is ")
+        self.assertEqual(result.stdout, "")
+
+    def test_ranks_have_budgets_of_their_own(self):
+        words = (MODELS / "llama2", 1, 0, 60)
+        more = self.mpirun(words, (MODELS / "llama2", 1, 500, 60))
+        self.assertEqual(more.returncode, 0, more.stderr)
+        less = self.mpirun(words, (MODELS / "llama2", 1, 5, 60))
+        self.assertNotEqual(less.returncode, 0)
+        self.assertRegex(less.stderr, r"(?m)^rank 0 \(.*rank 1 \(.*memory budget")
+        self.assertEqual(less.stdout, "")
+
+    def test_all_end_when_one_is_killed_or_stopped_while_texts_are_written(self):
+        for sent in (signal.SIGKILL, signal.SIGSTOP):
+            for which in (0, 1):
+                before = processes(TEXTS)
+                words = [*MPIRUN, "-n", "2", TEXTS, str(MODELS / "llama2"), "1000000", "0", str(TIMEOUT)]
+                with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      env=os.environ | ROOT) as launched:
+                    launched.stdout.readline()  # both are at work
+                    ranks = sorted(processes(TEXTS) - before)
+                    self.assertEqual(len(ranks), 2)
+                    os.kill(ranks[which], sent)
+                    start = time.monotonic()
+                    _, errors = launched.communicate(timeout=120)
+                    self.assertLess(time.monotonic() - start, TIMEOUT + SPARE)
+                    self.assertNotEqual(launched.returncode, 0)
+                    self.assertIn(f"rank {which} ", errors)
+                    self.assertEqual(processes(TEXTS) - before, set(), "a process was left")
 
 
 if __name__ == "__main__":

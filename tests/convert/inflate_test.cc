@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Inflate,
                                            "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
                                            "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
                                            "ministral3.gguf", "mistral3", "mistral3_tied",
-                                           "seed_oss", "seed_oss.gguf"),
+                                           "seed_oss", "seed_oss.gguf", "exaone"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

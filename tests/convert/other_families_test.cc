@@ -18,8 +18,6 @@
 namespace canopy::test {
 namespace {
 
-const Progress kSilent = [](std::uint64_t, std::uint64_t) {};
-
 class OtherFamilies : public ::testing::TestWithParam<const char*> {
  protected:
   void expect_to_come_back_packed() const;

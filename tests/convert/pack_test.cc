@@ -22,8 +22,6 @@
 namespace canopy::test {
 namespace {
 
-const Progress kSilent = [](std::uint64_t, std::uint64_t) {};
-
 /// The stored bytes of each tensor of a model, with its dtype.
 std::map<std::string, std::string> stored(const Checkpoint& model) {
   std::map<std::string, std::string> tensors;
@@ -95,7 +93,8 @@ TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
 TEST(Pack, EveryGoldenModelComesBack) {
   for (const char* name :
        {"llama2", "llama2_odd", "llama2_shards", "llama3", "llama_linear", "llama_yarn", "mistral",
-        "ministral3", "mistral3", "mistral3_tied", "qwen2", "qwen3", "seed_oss", "smollm2"}) {
+        "ministral3", "mistral3", "mistral3_tied", "qwen2", "qwen3", "seed_oss", "smollm2",
+        "gemma4", "exaone", "hunyuan", "apertus", "cohere_qk"}) {
     SCOPED_TRACE(name);
     const TempDir dir;
     const Checkpoint model = tiny_model(name);

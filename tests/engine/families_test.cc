@@ -77,9 +77,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("opt", "opt_after", "bloom", "ministral3", "mistral3", "mixtral", "qwen3_moe",
                       "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "granitemoe",
                       "ernie4_5_moe", "mistral_window", "qwen2_window", "phi3", "phi3_longrope",
-                      "phi3_longrope.gguf", "gemma2", "gemma3", "olmo2", "olmo3", "exaone4", "glm4",
-                      "granite", "smollm3", "cohere", "cohere2", "arcee", "nemotron", "starcoder2",
-                      "gpt_oss.gguf", "gpt_oss_mxfp4.gguf", "llama_iq.gguf"),
+                      "phi3_longrope.gguf", "gemma2", "gemma3", "gemma4", "gemma4.gguf", "exaone",
+                      "hunyuan", "apertus", "cohere_qk", "granite4", "olmo2", "olmo3", "exaone4",
+                      "glm4", "granite", "smollm3", "cohere", "cohere2", "arcee", "nemotron",
+                      "starcoder2", "gpt_oss.gguf", "gpt_oss_mxfp4.gguf", "llama_iq.gguf"),
     [](const auto& info) {
       std::string name = info.param;
       std::replace(name.begin(), name.end(), '.', '_');

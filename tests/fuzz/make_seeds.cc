@@ -45,7 +45,7 @@ void seeds_of_gguf() {
   all.alignment = 64;
   std::mt19937_64 random(1);
   all.tensor(random_tensor("a", DType::kF32, {2, 3}, random, 0, 1));
-  for (const WeightFormat& format : as_data(BlockFormats()))
+  for (const WeightFormat& format : as_data(GgufBlocks()))
     all.tensor(random_tensor(format.name, format.dtype, {2, format.block_elements}, random, 0, 1));
   seed("gguf", "types.gguf", all.bytes());
 

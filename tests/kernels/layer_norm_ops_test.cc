@@ -89,6 +89,69 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
   });
 }
 
+TEST_P(LayerNormOps, WeightsOfSeveralRowsTakeTurns) {
+  std::mt19937 random(5);
+  on_each_instruction_set([&] {
+    const std::size_t heads = 3, n = 4 * heads, width = 37;
+    const std::vector<float> x = random_floats(n * width, random),
+                             g = random_floats(heads * width, random),
+                             b = random_floats(heads * width, random);
+    OnDevice xs = send(x), gs = send(g), bs = send(b), y = send(x), alone = send(x);
+    const auto own = {dim(heads), dim(width)};
+    ops().layer_norm(stream(), xs.view(DType::kF32, {dim(n), dim(width)}),
+                     {gs.view(DType::kF32, own), bs.view(DType::kF32, own), 1e-5f},
+                     y.view(DType::kF32, {dim(n), dim(width)}));
+    const std::vector<float> got = y.read<float>();
+    for (std::size_t head = 0; head < heads; ++head) {
+      const auto part = [&](const std::vector<float>& of) {
+        const auto from = of.begin() + dim(head * width);
+        return std::vector<float>(from, from + dim(width));
+      };
+      OnDevice own_g = send(part(g)), own_b = send(part(b));
+      ops().layer_norm(
+          stream(), xs.view(DType::kF32, {dim(n), dim(width)}),
+          {own_g.view(DType::kF32, {dim(width)}), own_b.view(DType::kF32, {dim(width)}), 1e-5f},
+          alone.view(DType::kF32, {dim(n), dim(width)}));
+      const std::vector<float> want = alone.read<float>();
+      for (std::size_t row = head; row < n; row += heads)
+        for (std::size_t k = 0; k < width; ++k)
+          ASSERT_EQ(got[row * width + k], want[row * width + k]) << "row " << row;
+    }
+  });
+}
+
+TEST_P(LayerNormOps, XieluEqualsPlainLoopsAndKeepsNan) {
+  std::mt19937 random(6);
+  on_each_instruction_set([&] {
+    const XieluFactors xielu{0.9f, 0.85f, 0.45f, -0.02f};
+    const std::size_t n = 3, width = 1003;
+    std::vector<float> x = random_floats(n * width, random, 6.0f);
+    x[0] = -1000.0f, x[1] = -0.01f, x[2] = 0.0f, x[3] = NAN;
+    OnDevice xs = send(x), y = send(x);
+    ops().activate(stream(), Activation::kXielu, xs.view(DType::kF32, {dim(n), dim(width)}),
+                   y.view(DType::kF32, {dim(n), dim(width)}), xielu);
+    const std::vector<float> got = y.read<float>();
+    ASSERT_TRUE(std::isnan(got[3]));
+    const double beta = double{xielu.beta}, eps = double{xielu.eps};
+    const double positive = double{xielu.positive}, negative = double{xielu.negative};
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (i == 3) continue;
+      const auto v = static_cast<double>(x[i]);
+      const double low = std::expm1(std::min(v, eps));
+      const double want = v > 0 ? positive * v * v + beta * v : negative * (low - v) + beta * v;
+      // exp within 8 eps; each of the other steps rounds once.
+      const double parts = v > 0 ? positive * v * v : negative * (9 * std::abs(low) + std::abs(v));
+      ASSERT_NEAR(got[i], want, (6 * parts + 3 * std::abs(beta * v)) * kEps) << v;
+    }
+  });
+  OnDevice data = send(std::vector<float>(8));
+  const auto view = data.view(DType::kF32, {1, 8});
+  EXPECT_NE(error_of([&] {
+              ops().activate(stream(), Activation::kXielu, view, view, {0, NAN, 0.5f, -1e-6f});
+            }).find("xIELU's numbers are"),
+            std::string::npos);
+}
+
 TEST_P(LayerNormOps, QueriesKeysAndValuesAreTakenApartHeadByHead) {
   const std::size_t n = 4, heads = 3, head_dim = 7;
   std::vector<float> fused(n * heads * 3 * head_dim);
@@ -143,6 +206,10 @@ TEST_P(LayerNormOps, ChecksNameTheOpAndTheMismatch) {
   const std::pair<std::string, std::string> cases[] = {
       {error_of([&] {
          ops().layer_norm(stream(), f32({2, 8}), {f32({8}), f32({7}), 0}, f32({2, 8}));
+       }),
+       "layer_norm: b"},
+      {error_of([&] {
+         ops().layer_norm(stream(), f32({4, 8}), {f32({2, 8}), f32({8}), 0}, f32({4, 8}));
        }),
        "layer_norm: b"},
       {error_of([&] {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "hwy/targets.h"
@@ -130,6 +131,12 @@ inline std::vector<float> random_floats(std::size_t n, std::mt19937& random, flo
   return values;
 }
 
+/// Returns a scale that the format multiplies by: F4_256 divides by a negative one.
+template <class Format>
+float scale_of_block(float value) {
+  return std::is_same_v<Format, format::F4_256> ? std::abs(value) : value;
+}
+
 /// n rows of k finite weights, with every bit of a block in play.
 inline std::vector<std::byte> random_weights(DType dtype, std::size_t n, std::size_t k,
                                              std::mt19937& random) {
@@ -149,7 +156,8 @@ inline std::vector<std::byte> random_weights(DType dtype, std::size_t n, std::si
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {
     for (std::size_t at = 0; at < bytes.size(); at += Format::kBlockBytes)
-      put_scales<Format>({uniform(random) / 16, uniform(random)}, &bytes[at]);
+      put_scales<Format>({scale_of_block<Format>(uniform(random) / 16), uniform(random)},
+                         &bytes[at]);
   });
   return bytes;
 }

@@ -226,6 +226,11 @@ TEST_P(RowOps, AddAndScaleEqualPlainLoops) {
         ASSERT_NEAR(got[i], want, 11 * kEps * std::abs(want)) << product;
       }
     }
+    OnDevice scaled = send(x), factor = send(std::vector<float>{0.6f});
+    ops().scale(stream(), scaled.view(DType::kF32, shape),
+                {1.0f, reinterpret_cast<const float*>(factor.view(DType::kF32, {1}).data())});
+    const std::vector<float> by_device = scaled.read<float>();
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(by_device[i], 0.6f * x[i]);
     OnDevice odd = send(std::vector<float>{NAN, INFINITY, -INFINITY});
     ops().scale(stream(), odd.view(DType::kF32, {1, 3}), 2.0f, 30.0f);
     const std::vector<float> got = odd.read<float>();

@@ -288,6 +288,17 @@ TEST_P(TinyCheckpoint, WithNormsThatAreOffByOneExceedsTheTolerance) {
   }
 }
 
+TEST_P(TinyCheckpoint, WithTheNextHeadsNormExceedsTheTolerance) {
+  if (!checkpoint_.config().layer(0).each_head_norm || !checkpoint_.config().layer(0).qk_norm)
+    GTEST_SKIP() << "heads have no norms of their own";
+  std::vector<TensorEntry> tensors = checkpoint_.tensors();
+  for (TensorEntry& tensor : tensors)
+    if (tensor.name.find("self_attn.q_norm") != std::string::npos)
+      tensor.offset += tensor.bytes / static_cast<std::uint64_t>(tensor.shape.at(0));
+  EXPECT_GT(largest_deviation(with(std::move(tensors), checkpoint_.config()), golden_),
+            golden_.tolerance);
+}
+
 TEST_P(TinyCheckpoint, WithAnMlpThatReadsWhatTheAttentionLeavesExceedsTheTolerance) {
   if (!is_parallel(checkpoint_.config())) GTEST_SKIP() << "it does so";
   std::vector<TensorEntry> tensors = checkpoint_.tensors();
@@ -328,6 +339,12 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"phi3", "phi3"}, TinyCase{"phi3_longrope", "phi3_longrope"},
         TinyCase{"phi3_longrope_gguf", "phi3_longrope.gguf"}, TinyCase{"gemma2", "gemma2"},
         TinyCase{"gemma3", "gemma3"}, TinyCase{"gemma3_eyes", "gemma3_eyes"},
+        TinyCase{"gemma4", "gemma4"}, TinyCase{"gemma4_eyes", "gemma4_eyes"},
+        TinyCase{"gemma4_gguf", "gemma4.gguf"}, TinyCase{"exaone", "exaone"},
+        TinyCase{"exaone_gguf", "exaone.gguf"}, TinyCase{"hunyuan", "hunyuan"},
+        TinyCase{"hunyuan_gguf", "hunyuan.gguf"}, TinyCase{"apertus", "apertus"},
+        TinyCase{"apertus_gguf", "apertus.gguf"}, TinyCase{"cohere_qk", "cohere_qk"},
+        TinyCase{"cohere_qk_gguf", "cohere_qk.gguf"}, TinyCase{"granite4", "granite4"},
         TinyCase{"olmo2", "olmo2"}, TinyCase{"olmo3", "olmo3"}, TinyCase{"exaone4", "exaone4"},
         TinyCase{"exaone4_full", "exaone4_full"}, TinyCase{"glm4", "glm4"},
         TinyCase{"granite", "granite"}, TinyCase{"smollm3", "smollm3"},

@@ -27,6 +27,9 @@ inline bool has_windows(const ModelConfig& c) { return window_of(c) != 0; }
 inline bool has_some_windows(const ModelConfig& c) {
   return has_windows(c) && c.layer_kinds.size() > 1;
 }
+inline bool has_still_pairs(const ModelConfig& c) {
+  return !c.rope_inverse_frequency.empty() && c.rope_inverse_frequency.back() == 0;
+}
 inline bool is_parallel(const ModelConfig& c) { return c.form.parallel; }
 inline float usual_score(const ModelConfig& c) {
   return 1 / std::sqrt(static_cast<float>(c.head_dim));
@@ -131,7 +134,8 @@ inline const Mutant kMutants[] = {
      [](ModelConfig& c) { c.set_window(window_of(c) + 1); }},
     {"a window of one key too few", has_windows,
      [](ModelConfig& c) { c.set_window(window_of(c) - 1); }},
-    {"windows in the other layers", has_some_windows,
+    {"windows in the other layers",
+     [](const ModelConfig& c) { return has_some_windows(c) && !c.sizes_differ(); },
      [](ModelConfig& c) {
        for (std::uint8_t& kind : c.kind_of_layer) kind = kind == 0 ? 1 : 0;
      }},
@@ -139,7 +143,7 @@ inline const Mutant kMutants[] = {
     {"windows in all layers", has_some_windows,
      [](ModelConfig& c) { c.layer_kinds.back().window = window_of(c); }},
     {"frequencies of the other layers",
-     [](const ModelConfig& c) { return !c.rope_of_kind.empty(); },
+     [](const ModelConfig& c) { return !c.rope_of_kind.empty() && !c.sizes_differ(); },
      [](ModelConfig& c) { std::swap(c.rope_of_kind.front(), c.rope_of_kind.back()); }},
     {"rotation in all layers", [](const ModelConfig& c) { return !c.layer_kinds.back().rotated; },
      [](ModelConfig& c) { c.layer_kinds.back().rotated = true; }},
@@ -173,6 +177,33 @@ inline const Mutant kMutants[] = {
     {"scores that are bounded a little later",
      [](const ModelConfig& c) { return c.factors.score_cap != 0; },
      [](ModelConfig& c) { c.factors.score_cap *= 1.1f; }, true},
+    {"values as they are", [](const ModelConfig& c) { return c.layer(0).value_norm; },
+     [](ModelConfig& c) { c.layer_kinds.front().value_norm = false; }},
+    {"layers without their factor", [](const ModelConfig& c) { return c.form.layer_scale; },
+     [](ModelConfig& c) { c.form.layer_scale = false; }},
+    {"pairs that turn, all of them", has_still_pairs,
+     [](ModelConfig& c) {
+       std::vector<float>& table = c.rope_of_kind.back();
+       for (std::size_t i = 1; i < table.size(); ++i) table[i] = table[i - 1] * table[1];
+     },
+     true},
+    {"pairs that turn, by their own number", has_still_pairs,
+     [](ModelConfig& c) { c.rope_of_kind.back()[1] = std::sqrt(1e-6f); }, true},
+    {"queries and keys that are normalised before they are rotated",
+     [](const ModelConfig& c) { return c.form.norm_rotated; },
+     [](ModelConfig& c) { c.form.norm_rotated = false; }},
+    {"xIELU with either number in the other's place",
+     [](const ModelConfig& c) { return !c.xielu.empty(); },
+     [](ModelConfig& c) {
+       for (Xielu& xielu : c.xielu) std::swap(xielu.alpha_p, xielu.alpha_n);
+     }},
+    {"xIELU of the layer after", [](const ModelConfig& c) { return !c.xielu.empty(); },
+     [](ModelConfig& c) { std::rotate(c.xielu.begin(), c.xielu.begin() + 1, c.xielu.end()); }},
+    {"xIELU that bends a little earlier", [](const ModelConfig& c) { return !c.xielu.empty(); },
+     [](ModelConfig& c) {
+       for (Xielu& xielu : c.xielu) xielu.eps = -1e-6f;
+     },
+     true},
     {"results as they are", [](const ModelConfig& c) { return c.form.norm_results; },
      [](ModelConfig& c) { c.form.norm_results = false; }},
     {"a gate through silu", [](const ModelConfig& c) { return c.form.mlp == MlpKind::kGeglu; },

@@ -108,7 +108,7 @@ TEST_P(PackedModel, OnEmulatedCudaDiffersByTheRoundingToF16Alone) {
   for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(packed[i], plain[i], tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, PackedModel, ::testing::ValuesIn(as_data(BlockFormats())),
+INSTANTIATE_TEST_SUITE_P(Formats, PackedModel, ::testing::ValuesIn(as_data(GgufBlocks())),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

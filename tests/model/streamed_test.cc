@@ -120,8 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
                          ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
                                            "opt_after", "bloom", "ministral3", "mistral3",
-                                           "seed_oss", "qwen3_moe_fp8", "phi3", "gemma3", "glm4",
-                                           "cohere2", "llama_iq.gguf"),
+                                           "seed_oss", "qwen3_moe_fp8", "phi3", "gemma3", "gemma4",
+                                           "apertus", "glm4", "cohere2", "llama_iq.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

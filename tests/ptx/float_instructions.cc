@@ -77,6 +77,8 @@ void define_floats(Definitions& all) {
   define_arithmetic<double>(all, "f64");
   define<float(float, float, float)>(all, "fma.rm.f32",
                                      [](float a, float b, float c) { return fma_down(a, b, c); });
+  define<float(float)>(all, "ex2.approx.f32",
+                       [](float x) { return static_cast<float>(std::exp2(double{x})); });
   define<float(float)>(all, "ex2.approx.ftz.f32", [](float x) {
     return flushed(static_cast<float>(std::exp2(double{flushed(x)})));
   });

@@ -36,9 +36,10 @@ TEST_P(GoldenTest, DecodesAsTheReferenceLibrary) {
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest,
                          testing::Values("gpt2", "gpt2_prefix_space", "llama3", "qwen2", "smollm",
-                                         "llama2", "metaspace_first", "metaspace_unknown",
-                                         "metaspace_fused", "added", "gguf_default", "smaug",
-                                         "tekken", "o200k", "opt", "bloom", "mistral", "seed"),
+                                         "llama2", "spm_llama2", "gemma", "metaspace_first",
+                                         "metaspace_unknown", "metaspace_fused", "added",
+                                         "gguf_default", "smaug", "tekken", "o200k", "opt", "bloom",
+                                         "mistral", "seed", "deepseek3"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

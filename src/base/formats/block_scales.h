@@ -25,7 +25,9 @@ inline void put_f16(float value, std::byte* to) {
 }
 template <class Format>
 void put_scale(Format, float scale, std::byte* block) {
-  if constexpr (format::kHasOwnScale<Format>)
+  if constexpr (requires(format::Scale16 value) { Format::put_scale(block, value); })
+    Format::put_scale(block, {f16_from_f32(scale), format::ScaleType::kF16});
+  else if constexpr (format::kHasOwnScale<Format>)
     put_f16(scale * static_cast<float>(Format::kParts), block + Format::kScaleAt);
   else
     put_f16(scale, block + Format::kScaleAt);
@@ -53,11 +55,24 @@ inline void put_scale(format::NVFP4 to, float scale, std::byte* block) {
         static_cast<std::byte>(std::clamp(nearest + std::to_integer<int>(*group) % 3 - 1, 0, 126));
 }
 
+/// Each group's own scale becomes one from 1/2 to 2.
+inline void put_scale(format::F4_256 to, float scale, std::byte* block) {
+  const float factor = scale / to.scale(block);
+  std::memcpy(block + to.kFactorAt, &factor, sizeof factor);
+  for (std::byte* group = block + to.kScalesAt; group < block + to.kCodesAt; ++group)
+    *group = (*group & std::byte{15}) | std::byte{0x30};
+}
+
 template <class Format>
 void put_scales(BlockScales scales, std::byte* block) {
   put_scale(Format(), scales.scale, block);
   if constexpr (Format::kMinimumAt >= 0) put_f16(scales.minimum, block + Format::kMinimumAt);
 }
+
+/// True if put_scale() sets the scales of the groups, too.
+template <class Format>
+inline constexpr bool kScalesAreSet =
+    std::is_same_v<Format, format::NVFP4> || std::is_same_v<Format, format::F4_256>;
 
 /// The scales with which these blocks of random bits have elements of this root mean square, and of
 /// mean zero if the format has a minimum. Elements are scale a + minimum b, a and b being whole.
@@ -68,8 +83,8 @@ BlockScales random_scales(std::span<const std::byte> blocks, double deviation) {
     const std::byte* const block = &blocks[at];
     for (int i = 0; i < Format::kBlockElements; ++i) {
       const int group = i / Format::kGroupElements;
-      const int scale =
-          std::is_same_v<Format, format::NVFP4> ? 1 : Format::group_scale(block, group);
+      double scale = 1;
+      if constexpr (!kScalesAreSet<Format>) scale = Format::group_scale(block, group);
       const double a = scale * Format::code(block, i);
       double b = 0;
       if constexpr (Format::kMinimumAt >= 0) b = Format::group_minimum(block, group);

@@ -5,7 +5,8 @@
 namespace canopy {
 
 /// kQ*, kIQ*, kMXFP4, kNVFP4: GGUF blocks of weights along the last axis
-/// (src/base/formats/weight_format.h). kPacked*: rows of different lengths
+/// (src/base/formats/weight_format.h). kI4_*, kI8_*, kF4_*: such blocks that `canopy pack` writes
+/// (src/base/formats/integer_formats.h). kPacked*: rows of different lengths
 /// (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie apart
 /// (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
 enum class DType : std::uint8_t {
@@ -37,6 +38,12 @@ enum class DType : std::uint8_t {
   kIQ1_S,
   kIQ1_M,
   kNVFP4,
+  kI4_32,
+  kI4_64,
+  kI4_128,
+  kI8_32,
+  kI8_128,
+  kF4_256,
   kPackedBF16,
   kE4M3Blocks,
   kE4M3Rows

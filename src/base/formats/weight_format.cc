@@ -8,7 +8,8 @@ constexpr bool no_two_share_a_number() {
   for (std::size_t i = 0; i < kWeightFormats.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (kWeightFormats[i].dtype == kWeightFormats[j].dtype ||
-          kWeightFormats[i].gguf_id == kWeightFormats[j].gguf_id)
+          (kWeightFormats[i].gguf_id == kWeightFormats[j].gguf_id &&
+           kWeightFormats[i].gguf_id != format::kNotInGguf))
         return false;
   return true;
 }

@@ -1,8 +1,8 @@
 #pragma once
 // The formats of weights, each said once: of what blocks its rows are made, how a block becomes
 // f32, and what files call it. A new one is an enumerator of DType, a struct here, in
-// block_formats.h or in grid_formats.h, and its name in one of the lists; readers, sizes and every
-// product know it then, by plain loops. Vectors for the CPU are a specialisation in
+// block_formats.h, grid_formats.h or integer_formats.h, and its name in one of the lists; readers,
+// sizes and every product know it then, by plain loops. Vectors for the CPU are a specialisation in
 // kernels/cpu/weights-inl.h; writing it is an overload in src/convert/quantize/block_quant.cc.
 #include <array>
 #include <cstddef>
@@ -13,7 +13,9 @@
 #include "src/base/error.h"
 #include "src/base/formats/block_formats.h"
 #include "src/base/formats/dtype.h"
+#include "src/base/formats/f4_format.h"
 #include "src/base/formats/grid_formats.h"
+#include "src/base/formats/integer_formats.h"
 
 namespace canopy {
 
@@ -21,13 +23,13 @@ namespace canopy {
 namespace format {
 
 // Each has: kDType; kName; kSafetensorsName, or null where such files cannot hold it; kGgufId,
-// ggml's number of the type; kGgufFileType, what general.file_type calls a file of mostly it;
-// kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose elements stand
-// alone have Element, their bits, and encode(), to nearest even. Those in blocks
-// (block_formats.h, grid_formats.h) have groups of kGroupElements, whose elements are d s q, or
-// d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1 without), or scale(block) where
-// d is no such f16; the whole numbers group_scale(block, group), group_minimum(block, group) and
-// code(block, i).
+// ggml's number of the type, or kNotInGguf; kGgufFileType, what general.file_type calls a file of
+// mostly it; kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose
+// elements stand alone have Element, their bits, and encode(), to nearest even. Those in blocks
+// (block_formats.h, grid_formats.h, integer_formats.h, f4_format.h) have groups of kGroupElements,
+// whose elements are d s q, or d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1
+// without), or scale(block) where d is no such f16; the whole numbers group_scale(block, group), of
+// F4_256 any, group_minimum(block, group) and code(block, i).
 
 struct F32 {
   static constexpr DType kDType = DType::kF32;
@@ -76,11 +78,18 @@ decltype(auto) visit_listed(List<First, Rest...>, DType dtype, const Visit& visi
 }  // namespace format
 
 using PlainFormats = format::List<format::F32, format::F16, format::BF16>;
-using BlockFormats =
+/// Blocks of GGUF files.
+using GgufBlocks =
     format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q5_1, format::Q8_0, format::Q2_K,
                  format::Q3_K, format::Q4_K, format::Q5_K, format::Q6_K, format::IQ4_NL,
                  format::IQ4_XS, format::MXFP4, format::IQ2_XXS, format::IQ2_XS, format::IQ2_S,
                  format::IQ3_XXS, format::IQ3_S, format::IQ1_S, format::IQ1_M, format::NVFP4>;
+using IntegerFormats =
+    format::List<format::I4_32, format::I4_64, format::I4_128, format::I8_32, format::I8_128>;
+/// Blocks that `canopy pack` writes.
+using PackedRows = decltype(IntegerFormats() + format::List<format::F4_256, format::MXFP4>());
+using BlockFormats = decltype(GgufBlocks() + IntegerFormats() + format::List<format::F4_256>());
+using GgufFormats = decltype(PlainFormats() + GgufBlocks());
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 
 /// True if rows are blocks of several elements.
@@ -123,6 +132,8 @@ constexpr const WeightFormat* find_format(DType dtype) {
     if (f.dtype == dtype) return &f;
   return nullptr;
 }
+inline constexpr auto kIntegerFormats = as_data(IntegerFormats());
+inline constexpr auto kPackedRows = as_data(PackedRows());
 constexpr bool in_blocks(DType dtype) {
   const WeightFormat* const f = find_format(dtype);
   return f != nullptr && f->block_elements > 1;

@@ -10,6 +10,7 @@
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
 #include "src/checkpoint/readers.h"
+#include "src/checkpoint/rope_scaling.h"
 
 namespace canopy {
 
@@ -115,6 +116,40 @@ ModelConfig read_gemma3_config(const json& json_config, const Family& family) {
   return model;
 }
 
+ModelConfig read_gemma4_config(const json& json_config, const Family& family) {
+  // Defaults of transformers for keys that published files leave out in part.
+  const json rope{
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}},
+      {"full_attention",
+       {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e6}}}};
+  const bool unified = family.name == "gemma4_unified_text";
+  json whole = with_defaults(json_config, {{"tie_word_embeddings", true},
+                                           {"hidden_size_per_layer_input", unified ? 0 : 256},
+                                           {"use_bidirectional_attention", nullptr}});
+  if (whole.value("rope_parameters", json()).is_null()) whole["rope_parameters"] = rope;
+  const Fields config(whole);
+  require_kv_heads(config);
+  for (const char* key : {"head_dim", "sliding_window"})
+    if (!config.find(key)) throw Error("key " + config.name(key) + " is missing");
+  const std::string of_type = "model type " + in_quotes(family.name) + " with ";
+  if (config.integer("hidden_size_per_layer_input", kMostDim, 0, 0) != 0)
+    refuse_config(of_type + "embeddings of each layer (key 'hidden_size_per_layer_input')");
+  if (config.integer("num_kv_shared_layers", kMostPositions, 0, 0) != 0)
+    refuse_config(of_type + "layers that share keys and values (key 'num_kv_shared_layers')");
+  if (config.flag("enable_moe_block", false))
+    refuse_config(of_type + "a mixture of experts (key 'enable_moe_block')");
+  // "vision": of tokens of images alone.
+  if (const json* const both = config.find("use_bidirectional_attention");
+      both && *both != "vision")
+    refuse_config(of_type + "attention in both directions (key 'use_bidirectional_attention')");
+  ModelConfig model =
+      read_with(whole, family, "hidden_activation", "gelu_pytorch_tanh", "rms_norm_eps", 1e-6);
+  model.factors.embedding = std::sqrt(static_cast<float>(model.dim));
+  model.factors.score = family.score;
+  model.factors.logit_cap = read_cap(config, "final_logit_softcapping", 0);
+  return model;
+}
+
 ModelConfig read_olmo2_config(const json& json_config, const Family& family) {
   return read_with(json_config, family, "hidden_act", "silu", "rms_norm_eps", 1e-5);
 }
@@ -138,6 +173,85 @@ ModelConfig read_exaone4_config(const json& json_config, const Family& family) {
   ModelConfig model = read_with(whole, family, "hidden_act", "silu", "rms_norm_eps", 1e-5);
   put_pattern(Fields(whole), "sliding_window_pattern", model);
   if (!windows) model.make_alike();
+  return model;
+}
+
+ModelConfig read_exaone_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  json whole = json_config;
+  for (const auto& [older, newer] : {std::pair{"num_layers", "num_hidden_layers"},
+                                     {"activation_function", "hidden_act"},
+                                     {"layer_norm_epsilon", "rms_norm_eps"}}) {
+    if (!config.find(older)) continue;
+    if (config.find(newer) && *config.find(newer) != *config.find(older))
+      throw Error("keys " + config.name(older) + " and " + config.name(newer) +
+                  " differ: keep the one that is meant");
+    whole[newer] = *config.find(older);
+  }
+  require_kv_heads(config);
+  return read_with(whole, family, "hidden_act", "silu", "rms_norm_eps", 1e-5);
+}
+
+ModelConfig read_hunyuan_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  refuse_flag(config, "use_cla", "layers that share keys and values");
+  if (!config.flag("use_qk_norm", true))
+    refuse_config(
+        "model type 'hunyuan_v1_dense' without norms of queries and keys (key "
+        "'use_qk_norm')");
+  if (!config.find("head_dim")) throw Error("key 'head_dim' is missing");
+  json whole = json_config;
+  // A larger base, whatever the text's length, is called dynamic in files.
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* const rope = config.find(key);
+    if (!rope) continue;
+    const Fields own(*rope, key);
+    if (own.text("rope_type", own.text("type").c_str()) != "dynamic" || !own.find("alpha"))
+      continue;
+    const double theta = own.positive("rope_theta", config.positive("rope_theta", family.theta));
+    whole[key] = {{"rope_type", "default"},
+                  {"rope_theta",
+                   ntk_theta(theta, own.positive("alpha"), config.integer("head_dim", 1 << 13))}};
+  }
+  return read_with(whole, family, "hidden_act", "silu", "rms_norm_eps", 1e-5);
+}
+
+ModelConfig read_apertus_config(const json& json_config, const Family& family) {
+  json whole = with_defaults(json_config, json::object());
+  const Fields config(whole);
+  require_kv_heads(config);
+  if (!config.find("rope_parameters") && !config.find("rope_scaling") && !config.find("rope_theta"))
+    whole["rope_parameters"] = {
+        {"rope_type", "llama3"},  {"rope_theta", 12000000.0},
+        {"factor", 8.0},          {"original_max_position_embeddings", 8192},
+        {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
+  // Each layer has numbers of its own in the files of the weights.
+  ModelConfig model = read_with(whole, family, "hidden_act", "xielu", "rms_norm_eps", 1e-5);
+  model.xielu.resize(static_cast<std::size_t>(model.layers));
+  return model;
+}
+
+ModelConfig read_granitemoehybrid_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  if (!config.find("num_local_experts")) throw Error("key 'num_local_experts' is missing");
+  json whole = json_config;
+  for (const char* key : {"layer_types", "layers_block_type"}) {
+    const json* const types = config.find(key);
+    if (!types) continue;
+    for (const json& type : *types)
+      if (type != "attention" && type != "full_attention")
+        refuse_config("model type 'granitemoehybrid' with a layer of type " + shown(type) +
+                      " (key " + config.name(key) + ")");
+    whole.erase(key);
+  }
+  if (whole.size() == json_config.size()) throw Error("key 'layer_types' is missing");
+  whole["intermediate_size"] = config.integer("shared_intermediate_size", kMostDim);
+  ModelConfig model = read_granite_config(whole, family);
+  const std::string positions = config.text("position_embedding_type");
+  if (!positions.empty() && positions != "rope" && positions != "nope")
+    refuse_config("positions of type " + in_quotes(positions) + " (key 'position_embedding_type')");
+  model.layer_kinds.front().rotated = positions == "rope";
   return model;
 }
 
@@ -189,15 +303,16 @@ ModelConfig read_smollm3_config(const json& json_config, const Family& family) {
 }
 
 ModelConfig read_cohere_config(const json& json_config, const Family& family) {
-  const Fields config(json_config);
-  refuse_flag(config, "use_qk_norm", "layer norms of queries and keys");
   ModelConfig model = read_with(with_defaults(json_config, {{"tie_word_embeddings", true}}), family,
                                 "hidden_act", "silu", "layer_norm_eps", 1e-5);
+  const Fields config(json_config);
   model.factors.logit = static_cast<float>(config.positive("logit_scale", 0.0625));
+  model.layer_kinds.front().qk_norm = config.flag("use_qk_norm", false);
   return model;
 }
 
 ModelConfig read_cohere2_config(const json& json_config, const Family& family) {
+  refuse_flag(Fields(json_config), "use_qk_norm", "layer norms of queries and keys");
   const json whole = with_defaults(json_config, {{"sliding_window", 4096}});
   ModelConfig model = read_cohere_config(whole, family);
   put_pattern(Fields(whole), "sliding_window_pattern", model);

@@ -64,6 +64,24 @@ constexpr auto kSunkExperts = [] {
   return std::array{windowed, full};
 }();
 
+constexpr auto kGptOssNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kRouter, "model.layers.#.mlp.router.weight"},
+       {kRouterBias, "model.layers.#.mlp.router.bias"},
+       {kExpertDownBias, "model.layers.#.mlp.experts.down_proj_bias"}});
+}();
+constexpr std::array kExpertsByTurns{
+    FusedRows{"model.layers.#.mlp.experts.gate_up_proj",
+              "",
+              {TensorRole::kExpertGate, TensorRole::kExpertUp},
+              true},
+    FusedRows{"model.layers.#.mlp.experts.gate_up_proj_bias",
+              "",
+              {TensorRole::kExpertGateBias, TensorRole::kExpertUpBias},
+              true},
+    FusedRows{"model.layers.#.mlp.experts.down_proj", "", {TensorRole::kExpertDown}, true}};
+
 constexpr std::array kNormedBiasedExperts{
     LayerConfig{.qkv_bias = true, .qk_norm = true, .experts = true}};
 
@@ -127,7 +145,7 @@ constexpr auto kBloomNames = [] {
        {kFinalNormBias, "transformer.ln_f.bias"}});
 }();
 
-/// Of Gemma 2 and 3, whose files call by Llama's name for what the MLP reads what the attention
+/// Of Gemma 2, 3 and 4, whose files call by Llama's name for what the MLP reads what the attention
 /// gives.
 constexpr auto kGemmaNames = [] {
   using enum TensorRole;
@@ -140,6 +158,11 @@ constexpr DecoderForm kGemmaForm{.mlp = MlpKind::kGeglu, .norm_results = true};
 constexpr std::array kWindowedAndFull{LayerConfig{.window = 1}, LayerConfig{}};
 constexpr std::array kNormedWindowedAndFull{LayerConfig{.qk_norm = true, .window = 1},
                                             LayerConfig{.qk_norm = true}};
+
+constexpr DecoderForm kGemma4Form{
+    .mlp = MlpKind::kGeglu, .norm_results = true, .layer_scale = true};
+constexpr std::array kGemma4Layers{LayerConfig{.qk_norm = true, .value_norm = true, .window = 1},
+                                   LayerConfig{.qk_norm = true, .value_norm = true}};
 
 constexpr std::array kFusedQkvAndGateUp{
     FusedRows{"model.layers.#.self_attn.qkv_proj.weight",
@@ -162,6 +185,40 @@ constexpr auto kGlm4Names = [] {
       {{kAttentionResultNorm, "model.layers.#.post_self_attn_layernorm.weight"},
        {kMlpResultNorm, "model.layers.#.post_mlp_layernorm.weight"}});
 }();
+constexpr auto kExaoneNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>({{kEmbedding, "transformer.wte.weight"},
+                                    {kAttentionNorm, "transformer.h.#.ln_1.weight"},
+                                    {kQuery, "transformer.h.#.attn.attention.q_proj.weight"},
+                                    {kKey, "transformer.h.#.attn.attention.k_proj.weight"},
+                                    {kValue, "transformer.h.#.attn.attention.v_proj.weight"},
+                                    {kOutput, "transformer.h.#.attn.attention.out_proj.weight"},
+                                    {kMlpNorm, "transformer.h.#.ln_2.weight"},
+                                    {kGate, "transformer.h.#.mlp.c_fc_0.weight"},
+                                    {kUp, "transformer.h.#.mlp.c_fc_1.weight"},
+                                    {kDown, "transformer.h.#.mlp.c_proj.weight"},
+                                    {kFinalNorm, "transformer.ln_f.weight"}});
+}();
+
+constexpr DecoderForm kNormRotatedForm{.norm_rotated = true};
+constexpr auto kHunyuanNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>({{kQueryNorm, "model.layers.#.self_attn.query_layernorm.weight"},
+                                    {kKeyNorm, "model.layers.#.self_attn.key_layernorm.weight"}});
+}();
+
+constexpr DecoderForm kXieluForm{.mlp = MlpKind::kXielu};
+constexpr auto kApertusNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>({{kAttentionNorm, "model.layers.#.attention_layernorm.weight"},
+                                    {kMlpNorm, "model.layers.#.feedforward_layernorm.weight"}});
+}();
+
+constexpr std::array kGraniteHybridNames{
+    StoredName{TensorRole::kDown, "model.layers.#.shared_mlp.output_linear.weight"}};
+constexpr std::array kGraniteHybridGateUp{FusedRows{
+    "model.layers.#.shared_mlp.input_linear.weight", "", {TensorRole::kGate, TensorRole::kUp}}};
+
 constexpr DecoderForm kNormedResultsForm{.norm_results = true};
 constexpr DecoderForm kOnlyResultsNormedForm{.norm_inputs = false, .norm_results = true};
 constexpr std::array kWholeNormedQk{LayerConfig{.qk_norm = true, .whole_qk_norm = true}};
@@ -175,6 +232,8 @@ constexpr std::array kNormedWindowedAndFullUnrotated{
     LayerConfig{.qk_norm = true, .window = 1}, LayerConfig{.qk_norm = true, .rotated = false}};
 
 constexpr DecoderForm kCohereForm{.norm = NormKind::kLayer, .norm_bias = false, .parallel = true};
+/// Of the larger models.
+constexpr std::array kEachHeadNormed{LayerConfig{.qk_norm = true, .each_head_norm = true}};
 constexpr DecoderForm kSquaredReluForm{.mlp = MlpKind::kReluSquared};
 constexpr DecoderForm kNemotronForm{.norm = NormKind::kLayer, .mlp = MlpKind::kReluSquared};
 constexpr DecoderForm kStarcoder2Form{.norm = NormKind::kLayer, .mlp = MlpKind::kGeluTanh};
@@ -191,6 +250,8 @@ constexpr std::array<std::string_view, 3> kGemma2Keys{
     "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"};
 constexpr std::array<std::string_view, 3> kGemma3Keys{
     "final_logit_softcapping", "query_pre_attn_scalar", "rope_local_base_freq"};
+constexpr std::array<std::string_view, 2> kGemma4Keys{"final_logit_softcapping",
+                                                      "use_bidirectional_attention"};
 constexpr std::array<std::string_view, 4> kGraniteKeys{
     "embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier"};
 constexpr std::array<std::string_view, 1> kCohereKeys{"logit_scale"};

@@ -26,6 +26,8 @@ struct Wrapper {
 };
 constexpr std::array kWrappers{
     Wrapper{"gemma3", "Gemma3ForConditionalGeneration"},
+    Wrapper{"gemma4", "Gemma4ForConditionalGeneration"},
+    Wrapper{"gemma4_unified", "Gemma4UnifiedForConditionalGeneration"},
     Wrapper{"mistral3", "Mistral3ForConditionalGeneration"},
 };
 

@@ -25,8 +25,4 @@ Fp8Scheme read_compressed_tensors(const nlohmann::json& object, const std::strin
 /// Says if an object's method is compressed-tensors of floats, not of packed whole numbers.
 bool is_of_floats(const nlohmann::json& object);
 
-/// The scheme of a config.json, nothing if its weights are plain. Throws Error as above, or naming
-/// a scheme that is not supported.
-std::optional<Fp8Scheme> quantization_of(const nlohmann::json& config);
-
 }  // namespace canopy

@@ -1,4 +1,6 @@
 // Quantised weights, as Hugging Face directories describe them.
+#include "src/checkpoint/quantized/quantization.h"
+
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,7 +10,6 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
-#include "src/checkpoint/quantized/fp8_scheme.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -24,9 +25,6 @@ struct Scheme {
 constexpr std::array kSchemes{
     Scheme{"fp8", "FP8", "Q8_0"},
     Scheme{"fbgemm_fp8", "FP8 (FBGEMM)", "Q8_0"},
-    Scheme{"awq", "AWQ", "Q4_K"},
-    Scheme{"gptq", "GPTQ", "Q4_K"},
-    Scheme{"mxfp4", "MXFP4", "Q4_K"},
     Scheme{"compressed-tensors", "compressed-tensors", "Q8_0 or Q4_K"},
     Scheme{"bitsandbytes", "bitsandbytes", "Q8_0 or Q4_K"},
     Scheme{"modelopt", "ModelOpt", "Q8_0 or Q4_K"},
@@ -70,9 +68,9 @@ std::string detail_of(const json& object) {
 
 }  // namespace
 
-std::optional<Fp8Scheme> quantization_of(const json& object_of_config) {
+Quantization quantization_of(const json& object_of_config) {
   const Fields config(object_of_config);
-  std::optional<Fp8Scheme> scheme;
+  Quantization scheme;
   // The second is an older name of the first, and the third is MLX's own.
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
     const json* object = config.find(key);
@@ -85,18 +83,34 @@ std::optional<Fp8Scheme> quantization_of(const json& object_of_config) {
       method = named.dump();
     const bool says_nothing = method.empty() || method == "compressed-tensors";
     if (method == "fp8")
-      scheme = read_fp8(*object, key);
+      scheme.fp8 = read_fp8(*object, key);
     else if (says_nothing && is_of_floats(*object))
-      scheme = read_compressed_tensors(*object, key);
+      scheme.fp8 = read_compressed_tensors(*object, key);
+    else if (says_nothing && is_of_integers(*object))
+      scheme.integers = read_compressed_integers(*object, key);
+    else if (says_nothing && is_compressed_nvfp4(*object))
+      scheme.nvfp4 = read_compressed_nvfp4(*object, key);
+    else if (method == "modelopt" && is_modelopt_nvfp4(*object))
+      scheme.nvfp4 = read_modelopt_nvfp4(*object, key);
+    else if (method == "mxfp4")
+      scheme.mxfp4 = true;
+    else if (method == "awq")
+      scheme.integers = read_awq(*object, key);
+    else if (method == "gptq")
+      scheme.integers = read_gptq(*object, key);
     else
       refuse_scheme(*object, method, "key " + config.name(key));
   }
   return scheme;
 }
 
-void refuse_quantization_file(const json& file) {
+void add_quantization_file(const json& file, Quantization& scheme) {
   if (!file.is_object()) return;
   const json part = file.value("quantization", json());
+  if (is_modelopt_nvfp4(part)) {
+    scheme.nvfp4 = read_modelopt_nvfp4(part, "hf_quant_config.json: quantization");
+    return;
+  }
   // One without an algorithm is about the KV cache alone.
   if (part.is_object() && !part.value("quant_algo", json()).is_null())
     refuse_scheme(part, "modelopt", "file hf_quant_config.json");

@@ -98,10 +98,15 @@ Rotary rotary(const Checkpoint& model) {
   const std::string gguf(family_of(c).gguf);
   for (const std::string& key :
        {std::string("rope_theta"), std::string("rope_parameters.rope_theta"),
-        std::string("rope_scaling.rope_theta"), gguf + ".rope.freq_base"}) {
+        std::string("rope_scaling.rope_theta"),
+        std::string("rope_parameters.full_attention.rope_theta"), gguf + ".rope.freq_base"}) {
     if (const auto* real = metadata.find<double>(key)) rotary.base = *real;
     if (const auto* whole = metadata.find<std::int64_t>(key))
       rotary.base = static_cast<double>(*whole);
+  }
+  if (c.rope_inverse_frequency.back() == 0) {
+    rotary.scaling = "proportional";  // some pairs stay, and no other is slower than without it
+    return rotary;
   }
   const std::size_t pairs = c.rope_inverse_frequency.size();
   const double unscaled =
@@ -144,6 +149,8 @@ const char* name_of(MlpKind mlp) {
       return "geglu";
     case MlpKind::kReluSquared:
       return "relu_squared";
+    case MlpKind::kXielu:
+      return "xielu";
   }
   return "";
 }
@@ -193,6 +200,17 @@ json experts_json(const ModelConfig& c) {
           {"shared_dim", c.experts.shared_dim},
           {"gating", name_of(c.experts.gating.kind)},
           {"layers", mixed_layers(c)}};
+}
+
+/// Null for a model whose layers have heads of one size and number.
+json other_heads_json(const ModelConfig& c) {
+  json all;
+  for (const LayerConfig& kind : c.layer_kinds)
+    if (kind.head_dim != 0 || kind.kv_heads != 0)
+      all.push_back({{"head_dim", c.head_dim_of(kind)},
+                     {"kv_heads", kind.kv_heads != 0 ? kind.kv_heads : c.kv_heads},
+                     {"values_from_keys", kind.values_from_keys}});
+  return all;
 }
 
 /// Counts the dimensions of each head that are rotated.
@@ -259,6 +277,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"kv_heads", c.kv_heads},
             {"head_dim", c.head_dim},
             {"hidden_dim", c.hidden_dim},
+            {"other_heads", other_heads_json(c)},
             {"windows", windows_json(c)},
             {"sinks", c.any_layer(&LayerConfig::sinks)},
             {"experts", experts_json(c)},
@@ -353,7 +372,7 @@ std::string rotary_text(const Checkpoint& model) {
   const Rotary rope = rotary(model);
   return "base " + whole_if_it_is(rope.base) + ", pairs " +
          (c.rope_adjacent_pairs ? "adjacent" : "in halves") +
-         (rotated(c) == c.head_dim
+         (rotated(c) == c.head_dim_of(c.layer_kinds.back())
               ? ""
               : " of the first " + text(rotated(c)) + " dimensions of each head") +
          (rope.scaling == "none"
@@ -382,6 +401,12 @@ void print(const Checkpoint& model, const Sizes& s) {
                     (c.any_layer(&LayerConfig::qkv_bias) ? ", with biases" : "") +
                     (c.any_layer(&LayerConfig::qk_norm) ? ", Q and K normalised" : "") +
                     (c.any_layer(&LayerConfig::sinks) ? ", with sinks" : ""));
+  for (const LayerConfig& kind : c.layer_kinds)
+    if (kind.head_dim != 0 || kind.kv_heads != 0)
+      line("other heads", text(c.heads) + " of " + text(c.head_dim_of(kind)) + ", " +
+                              text(kind.kv_heads != 0 ? kind.kv_heads : c.kv_heads) + " for keys" +
+                              (kind.values_from_keys ? ", which are values, too" : " and values") +
+                              (kind.window == 0 ? ", in layers that see all keys" : ""));
   if (const Windows some = windows(c); some.layers != 0)
     line("windows", "the last " + text(some.keys) + " keys in " + text(some.layers) + " of " +
                         text(c.layers) + " layers");

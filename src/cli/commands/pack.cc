@@ -24,7 +24,8 @@ struct Conversion {
 
 /// Parses the words and calls run(conversion, progress). Returns the exit code.
 template <class Run>
-int convert(const std::vector<std::string>& words, std::string_view usage, const Run& run) {
+int convert(const std::vector<std::string>& words, std::string_view usage, Rows rows,
+            const Run& run) {
   std::string path, output;
   int wanted_threads = 0;
   bool show_progress = false, allow_holes = false;
@@ -38,7 +39,8 @@ int convert(const std::vector<std::string>& words, std::string_view usage, const
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");
   if (!parse(words, usage, flags)) return 0;
   const int threads = usable_threads(wanted_threads);
-  const Conversion conversion{Checkpoint::open(local_model(path), holes_by(allow_holes)), output,
+  const Conversion conversion{Checkpoint::open(local_model(path), holes_by(allow_holes), rows),
+                              output,
                               threads > 0 ? threads : static_cast<int>(allowed_cpus().size())};
   print_notes(conversion.model);
   WriteProgress progress(show_progress);
@@ -54,16 +56,20 @@ int run_pack(const std::vector<std::string>& words) {
       "usage: canopy pack -m MODEL -o DIR\n\n"
       "Writes a model in BF16 in about seven tenths of its bytes, which hold the same weights bit\n"
       "for bit: a sweep has less to read, and more of the model stays in memory. Every command\n"
-      "takes the directory as a model. unpack gives the model back.",
-      [](const Conversion& c, WriteProgress& progress) {
+      "takes the directory as a model. unpack gives the model back.\n\n"
+      "A directory in 4 or 8 bits by AWQ, GPTQ, NVFP4 or compressed-tensors (pack-quantized,\n"
+      "int-quantized), and that of GPT-OSS, becomes one whose matrices lie by rows, with the same\n"
+      "values. No other command takes it as it is.",
+      Rows::kToBeMade, [](const Conversion& c, WriteProgress& progress) {
         const PackReport report = pack(c.model, c.output, c.threads, std::ref(progress));
         progress.clear();
         std::cout << c.output << ": " << format_size(report.bytes) << " instead of "
                   << format_size(report.source_bytes) << ", " << std::fixed << std::setprecision(3)
                   << static_cast<double>(report.bytes) / static_cast<double>(report.source_bytes)
-                  << " of its weights' bytes; " << report.packed << " matrices packed, "
-                  << report.plain << " as they were\n";
-        if (report.packed == 0)
+                  << " of its weights' bytes; ";
+        if (report.by_rows > 0) std::cout << report.by_rows << " matrices now by rows, ";
+        std::cout << report.packed << " matrices packed, " << report.plain << " as they were\n";
+        if (report.packed == 0 && report.by_rows == 0)
           std::cerr << "canopy pack: no matrix became smaller: packing is for trained weights in "
                        "BF16, in rows of hundreds of columns\n";
       });
@@ -73,8 +79,8 @@ int run_unpack(const std::vector<std::string>& words) {
   return convert(words,
                  "usage: canopy unpack -m DIR -o DIR\n\n"
                  "Writes a packed model as it was before, and says whether each tensor has the "
-                 "checksum that\nwas kept when it was packed.",
-                 [](const Conversion& c, WriteProgress& progress) {
+                 "checksum that\nwas kept when it was packed. What was in 4 or 8 bits becomes F32.",
+                 Rows::kThere, [](const Conversion& c, WriteProgress& progress) {
                    const UnpackReport report =
                        unpack(c.model, c.output, c.threads, std::ref(progress));
                    progress.clear();

@@ -39,7 +39,7 @@ void add_windows(const Checkpoint& model, const Family& family, GgufMetadata& me
   for (const LayerConfig& kind : c.layer_kinds) window = std::max(window, kind.window);
   ModelConfig usual = c;
   usual.set_every(family.period != 0 ? family.period : 2);
-  // The usual pattern needs no key.
+  // The usual pattern needs no key, but where other readers ask for one.
   const bool as_usual = alike || usual.kind_of_layer == c.kind_of_layer;
   if (window == 0) {
     if (family.period != 0 && !as_usual)
@@ -51,10 +51,46 @@ void add_windows(const Checkpoint& model, const Family& family, GgufMetadata& me
     refuse_gguf(model, "have no key for windows, which this model has");
   metadata.emplace_back(architecture + ".attention.sliding_window",
                         static_cast<std::uint32_t>(window));
-  if (as_usual) return;
+  if (as_usual && !family.full_heads) return;
   std::vector<std::int32_t> windowed;
   for (const std::uint8_t kind : c.kind_of_layer) windowed.push_back(kind == 0 ? 1 : 0);
   metadata.emplace_back(architecture + ".attention.sliding_window_pattern", std::move(windowed));
+}
+
+void add_xielu(const ModelConfig& c, GgufMetadata& metadata) {
+  if (c.xielu.empty()) return;
+  for (const auto& [key, part] : {std::pair{"xielu.alpha_p", &Xielu::alpha_p},
+                                  {"xielu.alpha_n", &Xielu::alpha_n},
+                                  {"xielu.beta", &Xielu::beta},
+                                  {"xielu.eps", &Xielu::eps}}) {
+    std::vector<float> of_layers;
+    for (const Xielu& xielu : c.xielu) of_layers.push_back(xielu.*part);
+    metadata.emplace_back(key, std::move(of_layers));
+  }
+}
+
+/// Says how many heads of keys there are and how large heads are, by kind of layer where those
+/// differ.
+void add_kv_heads(const ModelConfig& c, const Family& family, GgufMetadata& metadata) {
+  const auto add = [&](const char* key, GgufValue value) {
+    metadata.emplace_back(std::string(family.gguf) + ".attention." + key, std::move(value));
+  };
+  const auto add_length = [&](const std::string& end, int head_dim) {
+    for (const char* of : {"key_length", "value_length"})
+      add((of + end).c_str(), static_cast<std::uint32_t>(head_dim));
+  };
+  add_length("", c.head_dim_of(c.layer_kinds.back()));
+  if (!family.full_heads) return add("head_count_kv", static_cast<std::uint32_t>(c.kv_heads));
+  add_length("_swa", c.head_dim);
+  std::vector<std::int32_t> kv_heads;
+  for (int layer = 0; layer < c.layers; ++layer) kv_heads.push_back(c.sizes(layer).kv_heads);
+  add("head_count_kv", std::move(kv_heads));
+  // Which other readers ask for.
+  add("shared_kv_layers", std::uint32_t{0});
+  metadata.emplace_back(std::string(family.gguf) + ".embedding_length_per_layer_input",
+                        std::uint32_t{0});
+  metadata.emplace_back(std::string(family.gguf) + ".rope.dimension_count_swa",
+                        static_cast<std::uint32_t>(c.head_dim));
 }
 
 /// Says what is multiplied and bounded, or throws Error where the format has no key for it.
@@ -98,7 +134,7 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
     metadata.emplace_back(architecture + "." + key, static_cast<float>(value));
   };
   const int dense = leading_dense(c);
-  if (c.sizes_differ() && !(family.leading_dense && dense > 0))
+  if (c.sizes_differ() && !(family.leading_dense && dense > 0) && !family.full_heads)
     throw Error(model.root().string() +
                 ": its layers differ in size, for which Canopy writes no GGUF");
   general("architecture", architecture);
@@ -131,9 +167,13 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   add_windows(model, family, metadata);
   add_factors(model, family, metadata);
   number("attention.head_count", c.heads);
-  number("attention.head_count_kv", c.kv_heads);
-  number("attention.key_length", c.head_dim);
-  number("attention.value_length", c.head_dim);
+  add_kv_heads(c, family, metadata);
+  add_xielu(c, metadata);
+  if (!c.layer(0).rotated && c.layer_kinds.size() == 1) {
+    if (!family.gguf_rotation_switch)
+      refuse_gguf(model, "have rotary positions, and this model none");
+    metadata.emplace_back(architecture + ".rope.scaling.finetuned", false);
+  }
   real(gguf_epsilon_key(family), static_cast<double>(c.norm_eps));
   number("rope.dimension_count", 2 * c.rope_inverse_frequency.size());
 
@@ -143,7 +183,10 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   if (rope.local_theta && *rope.local_theta != s.theta)
     real("rope.freq_base_swa", *rope.local_theta);
   if (!rope.frequency_factors.empty() && !family.gguf_frequency_factors)
-    throw Error(model.root().string() + ": GGUF has no llama3 rotary scaling for " + architecture);
+    throw Error(model.root().string() +
+                ": GGUF has no factors of rotary frequencies (of llama3 and proportional scaling) "
+                "for " +
+                architecture);
   const bool yarn = s.type == RopeScaling::Type::kYarn;
   if (s.query_beta != 0) {
     real("attention.temperature_scale", s.query_beta);

@@ -12,6 +12,7 @@
 #include "src/base/utf8.h"
 #include "src/convert/gguf/gguf_metadata.h"
 #include "src/convert/gguf/pre_tokenizers.h"
+#include "src/convert/gguf/tokenizer_parts.h"
 #include "src/convert/source_files.h"
 #include "src/text/tokenizer.h"
 
@@ -45,12 +46,7 @@ GgufMetadata copied(const Metadata& source) {
   return result;
 }
 
-/// Tokens that a post-processor puts before and after one text.
-struct Template {
-  std::optional<std::uint32_t> before, after;
-};
-
-void read_template(const json& part, Template& found) {
+void read_template(const json& part, TemplateTokens& found) {
   if (!part.is_object()) return;
   const std::string type = part.value("type", "");
   if (type == "Sequence") {
@@ -75,24 +71,36 @@ void read_template(const json& part, Template& found) {
   }
 }
 
-struct Vocabulary {
-  std::vector<std::string> tokens;
-  std::vector<std::int32_t> types;
+}  // namespace
 
-  explicit Vocabulary(std::size_t size)
-      : tokens(size), types(size, static_cast<std::int32_t>(TokenType::kUnused)) {
-    for (std::size_t i = 0; i < size; ++i)  // padding needs distinct names
-      tokens[i] = "[PAD" + std::to_string(i) + "]";
-  }
-  void set(const json& id, std::string token, TokenType type) {
-    const std::optional<std::size_t> i = integer_in<std::size_t>(id);
-    if (!i || *i >= tokens.size())
-      throw Error("token " + in_quotes(token) + " has the id " + in_quotes(id.dump()) +
-                  " in a vocabulary of " + std::to_string(tokens.size()));
-    tokens[*i] = std::move(token);
-    types[*i] = static_cast<std::int32_t>(type);
-  }
-};
+TemplateTokens template_tokens(const json& file) {
+  TemplateTokens around;
+  read_template(file.value("post_processor", json()), around);
+  return around;
+}
+
+GgufVocabulary::GgufVocabulary(std::size_t size)
+    : tokens(size), types(size, static_cast<std::int32_t>(TokenType::kUnused)) {
+  for (std::size_t i = 0; i < size; ++i)  // padding needs distinct names
+    tokens[i] = "[PAD" + std::to_string(i) + "]";
+}
+
+void GgufVocabulary::set(const json& id, std::string token, TokenType type) {
+  const std::optional<std::size_t> i = integer_in<std::size_t>(id);
+  if (!i || *i >= tokens.size())
+    throw Error("token " + in_quotes(token) + " has the id " + in_quotes(id.dump()) +
+                " in a vocabulary of " + std::to_string(tokens.size()));
+  tokens[*i] = std::move(token);
+  types[*i] = static_cast<std::int32_t>(type);
+}
+
+TokenType type_of_added(const json& added) {
+  for (const char* option : {"single_word", "lstrip", "rstrip"})
+    if (added.value(option, false))
+      throw Error("the added token " + added.at("content").dump() + " has '" + option +
+                  "', which GGUF cannot express");
+  return added.value("special", false) ? TokenType::kControl : TokenType::kUserDefined;
+}
 
 std::vector<std::string> merges_of(const json& model) {
   std::vector<std::string> merges;
@@ -103,28 +111,23 @@ std::vector<std::string> merges_of(const json& model) {
   return merges;
 }
 
+namespace {
+
 GgufMetadata made_from(const json& file, const ModelConfig& config) {
   const json& model = file.at("model");
-  if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
+  if (model.value("type", "BPE") != "BPE")
     throw Error("model " + in_quotes(model.value("type", "?")) +
-                " that is not a byte-level BPE is not written to GGUF");
+                " that is not a BPE is not written to GGUF");
+  if (model.value("byte_fallback", false)) return made_from_fallback(file, config);
   const std::string name(known_pre_tokenizer(file).names.front());
 
-  Vocabulary vocabulary(static_cast<std::size_t>(config.vocab));
+  GgufVocabulary vocabulary(static_cast<std::size_t>(config.vocab));
   for (const auto& [token, id] : model.at("vocab").items())
     vocabulary.set(id, token, TokenType::kNormal);
-  for (const json& added : file.value("added_tokens", json::array())) {
-    for (const char* option : {"single_word", "lstrip", "rstrip"})
-      if (added.value(option, false))
-        throw Error("the added token " + added.at("content").dump() + " has '" + option +
-                    "', which GGUF cannot express");
-    const TokenType type =
-        added.value("special", false) ? TokenType::kControl : TokenType::kUserDefined;
-    vocabulary.set(added.at("id"), added.at("content").get<std::string>(), type);
-  }
+  for (const json& added : file.value("added_tokens", json::array()))
+    vocabulary.set(added.at("id"), added.at("content").get<std::string>(), type_of_added(added));
 
-  Template around;
-  read_template(file.value("post_processor", json()), around);
+  const TemplateTokens around = template_tokens(file);
   GgufMetadata result{{"tokenizer.ggml.model", std::string("gpt2")},
                       {"tokenizer.ggml.pre", name},
                       {"tokenizer.ggml.tokens", std::move(vocabulary.tokens)},
@@ -171,7 +174,7 @@ GgufMetadata made_from_tekken(const Checkpoint& model) {
         {"pre_tokenizer", json(pre_tokenizer_json({.names = {}, .patterns = patterns}))},
         {"model", {{"ignore_merges", true}}}};
     const std::string name(known_pre_tokenizer(alike).names.front());
-    Vocabulary vocabulary(static_cast<std::size_t>(model.config().vocab));
+    GgufVocabulary vocabulary(static_cast<std::size_t>(model.config().vocab));
     for (TokenId id = 0; id < tokenizer->vocab(); ++id)
       if (const std::string text(tokenizer->token_string(id)); !text.empty())
         vocabulary.set(id, text,
@@ -192,8 +195,11 @@ GgufMetadata made_from_directory(const Checkpoint& model) {
   const fs::path file = model.root() / "tokenizer.json";
   if (!fs::exists(file)) return made_from_tekken(model);
   const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
-  return in_context("reading " + file.string(),
-                    [&] { return made_from(document, model.config()); });
+  return in_context("reading " + file.string(), [&] {
+    GgufMetadata metadata = made_from(document, model.config());
+    if (document.at("model").value("byte_fallback", false)) require_same_ids(model, metadata);
+    return metadata;
+  });
 }
 
 /// The end tokens under the keys that GGUF has for them, the padding token, and BOS if the template

@@ -28,7 +28,9 @@ std::uint64_t tensor_bytes(const GgufTensor& tensor) {
 }
 
 std::uint32_t type_code(DType dtype) {
-  if (const WeightFormat* const format = find_format(dtype)) return format->gguf_id;
+  if (const WeightFormat* const known = find_format(dtype);
+      known && known->gguf_id != format::kNotInGguf)
+    return known->gguf_id;
   throw Error("this type of tensor is not written to GGUF files");
 }
 

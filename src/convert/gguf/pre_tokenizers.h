@@ -7,8 +7,14 @@
 
 namespace canopy {
 
-/// Values of GGUF's tokenizer.ggml.token_type that byte-level vocabularies have.
-enum class TokenType : std::int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
+/// Values of GGUF's tokenizer.ggml.token_type.
+enum class TokenType : std::int32_t {
+  kNormal = 1,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 /// `pre_tokenizer` of a tokenizer.json.
 nlohmann::ordered_json pre_tokenizer_json(const text::GgufPreTokenizer& pre);

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -64,6 +65,8 @@ struct SweepOrder {
       if (std::exchange(last, of) != of) units.emplace_back();
       units.back().push_back(entry);
     });
+    for (const TensorEntry& tensor : model.tensors())  // numbers that the config has, too
+      if (!find_tensor(tensor.name)) vectors.push_back(&tensor);
   }
   std::vector<const TensorEntry*> all() const {
     std::vector<const TensorEntry*> entries = vectors;
@@ -72,9 +75,23 @@ struct SweepOrder {
   }
 };
 
-std::uint64_t plain_bytes(const TensorEntry& tensor) {
-  const PackedFormat* const packed = find_packed_format(tensor.dtype);
-  return packed == nullptr ? tensor.bytes : tensor_bytes(packed->plain, tensor.shape);
+/// The type that holds a tensor's values as they are, one by one.
+DType plain_type(const TensorEntry& tensor) {
+  if (const PackedFormat* const packed = find_packed_format(tensor.dtype)) return packed->plain;
+  return in_blocks(tensor.dtype) ? DType::kF32 : tensor.dtype;
+}
+
+/// Gives `out` the values of rows in blocks as f32.
+void blocks_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
+                   std::vector<std::byte>& out) {
+  const auto columns = static_cast<std::size_t>(tensor.shape[1]);
+  const std::size_t row = row_bytes(tensor.dtype, tensor.shape[1]);
+  std::vector<float> values(columns);
+  out.resize(stored.size() / row * columns * sizeof(float));
+  for (std::size_t at = 0, to = 0; at < stored.size(); at += row, to += columns * sizeof(float)) {
+    dequantize_row(tensor.dtype, &stored[at], values);
+    std::memcpy(&out[to], values.data(), columns * sizeof(float));
+  }
 }
 
 class Packer {
@@ -95,6 +112,11 @@ class Packer {
     for (const auto& unit : order.units) {
       file_.align();
       for (const TensorEntry* matrix : unit) {
+        if (matrix->parts) {
+          write_rows(*matrix);
+          ++report_.by_rows;
+          continue;
+        }
         const bool packed = matrix->dtype == DType::kBF16 && write_packed(*matrix);
         if (!packed) write_plain(*matrix);
         ++(packed ? report_.packed : report_.plain);
@@ -127,7 +149,7 @@ class Packer {
       file_.write(stored);
       advance(stored.size());
     };
-    if (tensor.shape.size() == 1)
+    if (tensor.shape.size() <= 1)
       take(rows_.read_stored(tensor, 0));
     else
       pass_rows(
@@ -135,6 +157,23 @@ class Packer {
           [&](const RowBatch& batch) { return take(batch.stored), true; });
     file_.end(tensor.dtype, tensor.shape);
     descriptions_.push_back({name, {{}, {}, checksum.value()}});
+  }
+
+  /// Writes rows as pass_rows() gives them. Their checksum is that of their values as f32.
+  void write_rows(const TensorEntry& tensor) {
+    Checksum checksum;
+    const std::string name = stored_name(family_, tensor.name);
+    file_.begin(name + std::string(packed::kPayload));
+    const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
+                          MadeRows& made) { blocks_as_f32(tensor, stored, made.bytes); };
+    pass_rows(rows_, tensor, threads_, make, [&](const RowBatch& batch) {
+      for (const MadeRows& made : batch.made) checksum.add(made.bytes);
+      file_.write(batch.stored);
+      advance(batch.stored.size());
+      return true;
+    });
+    file_.end(DType::kU8, {static_cast<std::int64_t>(tensor.bytes)});
+    descriptions_.push_back({name, {canopy::name(tensor.dtype), tensor.shape, checksum.value()}});
   }
 
   /// A row that cannot be packed has no bytes.
@@ -216,7 +255,10 @@ void check_source(const Checkpoint& model) {
     if (is_packed(tensor.dtype))
       throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
                   " is " + name(tensor.dtype));
-    if (in_blocks(tensor.dtype) || !tensor.companion.empty())
+    if (in_blocks(tensor.dtype) && !tensor.parts && tensor.checksum)
+      throw Error(model.root().string() + " lies by rows already: tensor " +
+                  in_quotes(tensor.name) + " is " + name(tensor.dtype));
+    if ((in_blocks(tensor.dtype) && !tensor.parts) || !tensor.companion.empty())
       throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
                   dtype_name(tensor) +
                   ", which is small already; packing is for models in BF16, such as the one that "
@@ -245,13 +287,18 @@ void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t cou
 /// Calls take(bytes) for a tensor's values in their plain form, row by row, some rows at a time.
 template <class Take>
 void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const Take& take) {
-  if (tensor.shape.size() == 1) return take(rows.read_stored(tensor, 0));
-  if (!is_packed(tensor.dtype))
+  if (tensor.shape.size() <= 1) return take(rows.read_stored(tensor, 0));
+  if (plain_type(tensor) == tensor.dtype)
     return pass_rows(
         rows, tensor, 1, [](auto&&...) {},
         [&](const RowBatch& batch) { return take(batch.stored), true; });
   const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,
-                        MadeRows& made) { unpack_rows(tensor, first, count, stored, made.bytes); };
+                        MadeRows& made) {
+    if (is_packed(tensor.dtype))
+      unpack_rows(tensor, first, count, stored, made.bytes);
+    else
+      blocks_as_f32(tensor, stored, made.bytes);
+  };
   pass_rows(rows, tensor, threads, make, [&](const RowBatch& batch) {
     for (const MadeRows& made : batch.made) take(made.bytes);
     return true;
@@ -278,17 +325,15 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
 UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,
                     const Progress& progress) {
   require(threads > 0, "unpack: needs a thread");
-  if (std::ranges::none_of(model.tensors(), [](const auto& t) { return is_packed(t.dtype); }))
+  if (std::ranges::none_of(model.tensors(), [](const auto& t) { return t.checksum.has_value(); }))
     throw Error(model.root().string() + " is not packed");
   UnpackReport report;
   const Family& family = family_of(model.config());
   std::vector<PlannedTensor> planned;
   const std::vector<const TensorEntry*> tensors = SweepOrder(model).all();
   for (const TensorEntry* tensor : tensors) {
-    const PackedFormat* const packed = find_packed_format(tensor->dtype);
-    planned.push_back(
-        {stored_name(family, tensor->name), tensor->shape, packed ? packed->plain : tensor->dtype});
-    report.bytes += plain_bytes(*tensor);
+    planned.push_back({stored_name(family, tensor->name), tensor->shape, plain_type(*tensor)});
+    report.bytes += tensor_bytes(planned.back().dtype, tensor->shape);
   }
   StagedOutput staged(output, StagedOutput::Kind::kDirectory, report.bytes + kOtherFiles);
   copy_hf_files(model, staged.partial());

@@ -10,11 +10,13 @@ namespace canopy {
 struct PackReport {
   std::uint64_t source_bytes = 0, bytes = 0;  // of weights before; of the weights' file after
   int packed = 0, plain = 0;                  // matrices that were packed, and that were not
+  int by_rows = 0;                            // of codes in another order, which became rows
 };
 /// Writes a model as a directory whose BF16 matrices are packed, in the order of a sweep, each unit
 /// at a multiple of 4096 bytes (docs/formats.md, "Packed models"). A matrix that its codec makes no
-/// smaller, and one of F16 or F32, stays as it is. Streams; the same model gives the same bytes.
-/// The directory does not appear before it is complete. Throws Error; Stopped by way of `progress`.
+/// smaller, and one of F16 or F32, stays as it is; one with TensorEntry::parts becomes rows with
+/// the same values. Streams; the same model gives the same bytes. The directory does not appear
+/// before it is complete. Throws Error; Stopped by way of `progress`.
 PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
                 const Progress& progress);
 
@@ -22,7 +24,8 @@ struct UnpackReport {
   std::uint64_t bytes = 0;  // of weights
   int tensors = 0, checked = 0;
 };
-/// Writes a packed model as it was: each tensor bit for bit, which its checksum shows. Throws Error
+/// Writes a packed model as it was: each tensor bit for bit, which its checksum shows. What was
+/// whole numbers becomes F32, with the same values. Throws Error
 /// naming the tensor where it does not; also for a model that is not packed.
 UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,
                     const Progress& progress);

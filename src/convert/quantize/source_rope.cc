@@ -41,14 +41,15 @@ class Keys {
 using Type = RopeScaling::Type;
 
 Type type_named(const std::string& name) {
-  if (name == "none" || name == "default") return Type::kDefault;
+  if (name == "none" || name == "default" || name == "dynamic") return Type::kDefault;
   if (name == "linear") return Type::kLinear;
   if (name == "llama3") return Type::kLlama3;
   if (name == "yarn") return Type::kYarn;
+  if (name == "proportional") return Type::kProportional;
   throw Error("rotary scaling of type " + in_quotes(name) + " cannot be written");
 }
 
-RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions) {
+RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions, int head_dim) {
   const auto number = [&](const std::string& key, double otherwise) {
     return keys
         .number({"rope_parameters.full_attention." + key, "rope_parameters." + key,
@@ -63,6 +64,9 @@ RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions) {
   s.theta = keys.number({"rope_parameters.full_attention.rope_theta", "rope_parameters.rope_theta",
                          "rope_scaling.rope_theta", "rope_theta"})
                 .value_or(family.theta);
+  // The only dynamic scaling that is read is a larger base.
+  if (const double alpha = number("alpha", 0); alpha != 0)
+    s.theta = ntk_theta(s.theta, alpha, head_dim);
   s.original_positions = keys.number({"original_max_position_embeddings"})
                              .value_or(number("original_max_position_embeddings", max_positions));
   s.factor = number("factor", s.type == Type::kYarn ? max_positions / s.original_positions : 1.0);
@@ -130,7 +134,8 @@ void put_local_theta(const Keys& keys, const ModelConfig& config, SourceRope& ro
       keys.number({"rope_parameters.sliding_attention.rope_theta", "rope_local_base_freq",
                    std::string(family.gguf) + ".rope.freq_base_swa"})
           .value_or(family.local_theta == family.theta ? rope.scaling.theta : family.local_theta);
-  if (!close(rope_table(local, config.head_dim).inverse_frequency, config.rope_of_kind.at(0)))
+  if (!close(rope_table(local, config.head_dim_of(config.layer_kinds.front())).inverse_frequency,
+             config.rope_of_kind.at(0)))
     throw Error("the rotary frequencies of layers with windows are not understood");
   rope.local_theta = local.theta;
 }
@@ -143,7 +148,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   const bool hf = std::filesystem::is_directory(checkpoint.root());
   SourceRope rope;
   if (!config.rope_long_frequency.empty()) return {longrope_of(keys, config), {}};
-  rope.scaling = hf ? from_hf(keys, family_of(config), config.max_positions)
+  rope.scaling = hf ? from_hf(keys, family_of(config), config.max_positions, config.head_dim)
                     : from_gguf(keys, family_of(config), config.max_positions);
   RopeScaling& scaling = rope.scaling;
   scaling.query_beta = static_cast<double>(config.query_beta);
@@ -153,16 +158,20 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
 
   put_local_theta(keys, config, rope);
   const std::vector<float>& actual = config.rope_inverse_frequency;
+  const int head_dim = config.head_dim_of(config.layer_kinds.back());
   const auto default_table = [&] {
     RopeScaling plain = scaling;
-    if (plain.type == Type::kLlama3) plain.type = Type::kDefault;
-    return rope_table(plain, config.head_dim).inverse_frequency;
+    if (plain.type == Type::kLlama3 || plain.type == Type::kProportional)
+      plain.type = Type::kDefault;
+    return rope_table(plain, head_dim).inverse_frequency;
   }();
   if (close(default_table, actual)) return rope;
-  if (scaling.type != Type::kLlama3 && (hf || scaling.type != Type::kDefault))
+  if (scaling.type != Type::kLlama3 && scaling.type != Type::kProportional &&
+      (hf || scaling.type != Type::kDefault))
     throw Error(checkpoint.root().string() + ": the rotary frequencies are not understood");
+  constexpr float kStays = 1e30f;  // what converters write for a pair that is not rotated
   for (std::size_t i = 0; i < actual.size(); ++i)
-    rope.frequency_factors.push_back(default_table[i] / actual[i]);
+    rope.frequency_factors.push_back(actual[i] == 0 ? kStays : default_table[i] / actual[i]);
   if (hf) return rope;
 
   // llama3 divides the lowest frequencies by its whole factor; the context length before scaling is
@@ -173,7 +182,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   if (llama3.factor < 1) return rope;
   for (int positions = 256; positions <= 1 << 17; positions *= 2) {
     llama3.original_positions = positions;
-    if (!close(rope_table(llama3, config.head_dim).inverse_frequency, actual)) continue;
+    if (!close(rope_table(llama3, head_dim).inverse_frequency, actual)) continue;
     scaling = llama3;
     break;
   }

@@ -11,8 +11,8 @@ namespace canopy {
 struct SourceRope {
   RopeScaling scaling;
   /// Divisors of the default frequencies, where that is not a matter of `scaling.type` none, linear
-  /// or yarn: llama3's scaling, which GGUF files carry as rope_freqs.weight. [head_dim / 2] or
-  /// empty. Those of longrope are in `scaling`.
+  /// or yarn: llama3's scaling, or pairs that are not rotated, which GGUF files carry as
+  /// rope_freqs.weight. [head_dim / 2] or empty. Those of longrope are in `scaling`.
   std::vector<float> frequency_factors;
   /// The base of the frequencies of layers with windows, where they have their own.
   std::optional<double> local_theta = {};

@@ -1,5 +1,6 @@
 #include "src/convert/safetensors/hf_files.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -44,7 +45,8 @@ ordered_json rope_json(const RopeScaling& s) {
           {"high_freq_factor", s.high_freq_factor},
           {"original_max_position_embeddings", static_cast<std::int64_t>(s.original_positions)}};
     case Type::kLongrope:
-      throw Error("longrope cannot be written from GGUF");
+    case Type::kProportional:
+      throw Error("longrope and proportional positions cannot be written from GGUF");
     case Type::kYarn:
       break;
   }
@@ -142,7 +144,8 @@ ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   if (json.contains("layer_types"))
     json["layer_types"] =
         std::vector<std::string>(static_cast<std::size_t>(target.layers), "full_attention");
-  json.erase("auto_map");
+  for (const char* key : {"auto_map", "num_layers", "layer_norm_epsilon"})  // EXAONE's names of two
+    json.erase(key);
   untie(source, json);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = "bfloat16";
   return json;
@@ -177,6 +180,9 @@ void copy_hf_files(const Checkpoint& source, const fs::path& directory) {
       read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel);
   const ordered_json whole = parse_ordered_json(with_quoted_literals(config));
   ordered_json json = text_config_of(source, whole);
+  // A scheme says how values that lie otherwise are stored.
+  if (std::ranges::any_of(source.tensors(), [](const auto& t) { return t.parts != nullptr; }))
+    for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
   if (untie(source, json) || json != whole) config = json.dump(2) + "\n";
   write_text_file(directory / "config.json", config);
   copy_files(source, directory);

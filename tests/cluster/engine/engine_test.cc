@@ -18,7 +18,7 @@ class RanksEngine : public TinyEngine {
 
   /// Texts that an engine gives, alone or as the first of several.
   using Use = std::function<std::vector<std::vector<TokenId>>(Engine&)>;
-  using Models = std::function<ModelFiles()>;
+  using Models = std::function<ModelFiles(int rank)>;
 
   /// The texts of the first of `parts` ranks, whose options `change` may differ by rank.
   static std::vector<std::vector<TokenId>> texts_of_ranks(
@@ -34,8 +34,8 @@ class RanksEngine : public TinyEngine {
           own.cluster = &cluster;
           const int rank = cluster.share().rank;
           if (change) change(rank, own);
-          if (rank != 0) return follow(open(), own);
-          Engine engine(open(), own);
+          if (rank != 0) return follow(open(rank), own);
+          Engine engine(open(rank), own);
           texts = use(engine);
           end_followers(cluster);
         },
@@ -47,14 +47,14 @@ class RanksEngine : public TinyEngine {
     return texts;
   }
   static void expect_equal(const Models& open, const EngineOptions& options, const Use& use) {
-    Engine alone(open(), options);
+    Engine alone(open(0), options);
     const auto expected = use(alone);
     for (const std::vector<std::int64_t>& parts :
          {std::vector<std::int64_t>{1}, {1, 1}, {2, 1}, {1, 1, 1}})
       EXPECT_EQ(texts_of_ranks(parts, open, options, use), expected) << parts.size() << " ranks";
   }
   static Models models_of(SpeculationMethod method) {
-    return [=] { return models_for(method); };
+    return [=](int) { return models_for(method); };
   }
   static Use one_text(const Request& request) {
     return [=](Engine& engine) {
@@ -111,8 +111,24 @@ TEST_F(RanksEngine, KeepsTextsThatShareSweepsAndBlocks) {
   expect_equal(models_of(SpeculationMethod::kSequoia), shared, texts(requests));
 }
 
+TEST_F(RanksEngine, KeepsTextsThatWaitForRoomInTheKvPool) {
+  constexpr int kShort = 8, kMany = 200;
+  EngineOptions o = options(SpeculationMethod::kNone);
+  o.plan.max_prompt = kShort;
+  o.plan.context = kShort + kMany;
+  o.plan.max_sequences = 3;
+  const Engine roomy(models(false), o);
+  o.plan.kv_memory = 8 * KvPool::bytes_needed(roomy.models().target.config(), 1, roomy.plan().kv);
+  std::vector<Request> requests;
+  for (unsigned p = 0; p < 3; ++p) {
+    requests.push_back(request(prompt(p, kShort)));
+    requests.back().max_new_tokens = kMany;
+  }
+  expect_equal(models_of(SpeculationMethod::kNone), o, texts(requests));
+}
+
 TEST_F(RanksEngine, WritesTheTextOfOneProcessOfAMixtureWhoseExpertsAreCached) {
-  const Models mixture = [] {
+  const Models mixture = [](int) {
     ModelFiles files{Checkpoint::open(test_data() / "model" / "mixtral"), std::nullopt, nullptr};
     files.tokenizer = std::make_unique<NumberTokenizer>(files.target.config().vocab,
                                                         files.target.config().end_tokens);
@@ -120,7 +136,7 @@ TEST_F(RanksEngine, WritesTheTextOfOneProcessOfAMixtureWhoseExpertsAreCached) {
   };
   EngineOptions o = options(SpeculationMethod::kNone);
   Request one = request(prompt(5));
-  for (TokenId& token : one.prompt) token %= mixture().target.config().vocab;
+  for (TokenId& token : one.prompt) token %= mixture(0).target.config().vocab;
   for (const bool streamed : {false, true}) {
     if (streamed) o.plan.resident = 0;
     expect_equal(mixture, o, one_text(one));
@@ -142,12 +158,11 @@ TEST_F(RanksEngine, ReadsOnlyItsRows) {
 
 TEST_F(RanksEngine, RefusesRanksWithAnotherModelOnAllOfThem) {
   std::vector<std::string> errors;
-  std::atomic<int> opened = 0;
   texts_of_ranks(
       {1, 1},
-      [&] {
+      [&](int rank) {
         ModelFiles files = models(false);
-        if (opened++ == 1) files.target = Checkpoint::open(draft_);
+        if (rank == 1) files.target = Checkpoint::open(draft_);
         return files;
       },
       options(SpeculationMethod::kNone), one_text(request(prompt(1))), &errors);
@@ -155,6 +170,40 @@ TEST_F(RanksEngine, RefusesRanksWithAnotherModelOnAllOfThem) {
     EXPECT_NE(error.find("do not agree: the model's fingerprint is"), std::string::npos) << error;
     EXPECT_NE(error.find("rank 1 (this process)"), std::string::npos) << error;
   }
+}
+
+/// The second rank's own copy of the model is cut off while texts are written.
+TEST_F(RanksEngine, EndsAllWithTheErrorOfARankWhoseFileIsCutOff) {
+  const TempDir dir;
+  std::filesystem::copy(kTarget, dir / "copy");
+  const std::filesystem::path file = dir / "copy" / "model.safetensors";
+  EngineOptions streamed = options(SpeculationMethod::kNone);
+  streamed.plan.resident = 0;
+  std::vector<std::string> errors;
+  const auto start = Clock::now();
+  texts_of_ranks(
+      {1, 1},
+      [&](int rank) {
+        ModelFiles files = models(false);
+        if (rank == 1) files.target = Checkpoint::open(dir / "copy");
+        return files;
+      },
+      streamed,
+      [&](Engine& engine) {
+        GenerateEvents events;
+        events.on_token = [&](std::size_t, TokenId) {
+          std::filesystem::resize_file(file, 4096);
+          return true;
+        };
+        const Request one = request(prompt(1));
+        engine.generate({&one, 1}, events);
+        return std::vector<std::vector<TokenId>>();
+      },
+      &errors);
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find(file.string()), std::string::npos) << error;
+  EXPECT_NE(errors[0].find("rank 1 (this process): "), std::string::npos) << errors[0];
+  EXPECT_LT(since(start), Seconds(30));  // no timeout has to end
 }
 
 TEST_F(RanksEngine, PlansEachRankInItsOwnBudget) {

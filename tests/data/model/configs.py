@@ -185,6 +185,43 @@ FP8_CONFIGS = {
                                                                              "model.layers.1.mlp.gate"])),
 }
 
+
+def integers_of(form="pack-quantized", **weights):
+    """The quantization_config of compressed-tensors for these arguments of weights."""
+    return dict(quant_method="compressed-tensors", format=form, ignore=["lm_head"],
+                config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(type="int", **weights))))
+
+
+# Matrices of layers in 4 or 8 bits that do not lie by rows.
+INTEGER_CONFIGS = {
+    "qwen2_awq": family("Qwen2ForCausalLM", "qwen2", **sizes(128, 256, 2, 4, 2),
+                        rms_norm_eps=1e-4, rope_theta=1000000.0, use_sliding_window=False, sliding_window=128,
+                        max_window_layers=2, tie_word_embeddings=True, torch_dtype="float16",
+                        quantization_config=dict(quant_method="awq", bits=4, group_size=128, zero_point=True,
+                                                 version="gemm", modules_to_not_convert=None)),
+    "llama_gptq": family("LlamaForCausalLM", "llama", **sizes(64, 160, 2, 4, 2),
+                         rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
+                         attention_bias=False, mlp_bias=False, torch_dtype="float16",
+                         quantization_config=dict(quant_method="gptq", bits=4, group_size=32, desc_act=False,
+                                                  sym=False, checkpoint_format="gptq")),
+    "mistral_packed": family("MistralForCausalLM", "mistral", **sizes(64, 96, 2, 4, 2, head_dim=24),
+                             rms_norm_eps=1e-4, rope_theta=1000000.0, sliding_window=None,
+                             tie_word_embeddings=False, torch_dtype="bfloat16",
+                             quantization_config=integers_of(num_bits=4, strategy="group", group_size=32,
+                                                             symmetric=False)),
+    "llama_packed_8": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 4),
+                             rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None,
+                             tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+                             torch_dtype="bfloat16",
+                             quantization_config=integers_of(num_bits=8, strategy="channel", symmetric=True)),
+    "qwen3_whole": family("Qwen3ForCausalLM", "qwen3", **sizes(64, 96, 2, 4, 2, head_dim=32),
+                          rms_norm_eps=1e-4, rope_theta=1000000.0, rope_scaling=None, attention_bias=False,
+                          use_sliding_window=False, sliding_window=None, max_window_layers=2,
+                          tie_word_embeddings=True, torch_dtype="bfloat16",
+                          quantization_config=integers_of("int-quantized", num_bits=8, strategy="channel",
+                                                          symmetric=True)),
+}
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),
@@ -241,6 +278,26 @@ GGUF_CONFIGS |= {
                       num_local_experts=5, num_experts_per_tok=2),
     "gpt_oss_mxfp4": family("GptOssForCausalLM", "gpt_oss", **sizes(64, 32, 2, 4, 1, head_dim=32), **GPT_OSS,
                             num_local_experts=6, num_experts_per_tok=3),
+}
+# As published: experts in MXFP4, gate and up in one tensor, whose rows take turns.
+MXFP4_CONFIGS = {
+    "gpt_oss": family("GptOssForCausalLM", "gpt_oss", **sizes(64, 96, 3, 4, 2, head_dim=32), **GPT_OSS,
+                      num_local_experts=5, num_experts_per_tok=2, hidden_act="silu", swiglu_limit=7.0,
+                      layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                      torch_dtype="bfloat16",
+                      quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
+                          "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])),
+}
+# Both writers' NVFP4: compressed-tensors', and ModelOpt's as config.json has it.
+NVFP4 = dict(rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False, attention_bias=False,
+             mlp_bias=False, torch_dtype="bfloat16")
+NVFP4_CONFIGS = {
+    "llama_nvfp4": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
+        quant_method="compressed-tensors", format="nvfp4-pack-quantized", ignore=["lm_head"],
+        config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(
+            num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True))))),
+    "llama_modelopt": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
+        quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"])),
 }
 # Of rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
 LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
@@ -322,3 +379,11 @@ GGUF_CONFIGS |= {
     "ernie4_5_moe": family("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", **sizes(64, 96, 2, 4, 2), **ERNIE,
                            moe_intermediate_size=32, moe_num_shared_experts=2) | dict(moe_layer_end_index=-1),
 }
+
+CONFIGS |= dense_configs.LATER
+CONFIGS["gemma4_eyes"] = with_eyes(
+    dense_configs.gemma4("", "gemma4_unified_text", sizes(32, 40, 7, 2, 2, head_dim=12), global_head_dim=20),
+    "Gemma4UnifiedForConditionalGeneration", "gemma4_unified", tie_word_embeddings=True, dtype="bfloat16") | dict(
+        vision_config=dict(model_type="gemma4_unified_vision", patch_size=2, pooling_kernel_size=2, mm_embed_dim=8,
+                           mm_posemb_size=4, output_proj_dims=32))
+GGUF_CONFIGS |= dense_configs.GGUF_LATER

@@ -38,6 +38,55 @@ def gemma3(shape, scalar):
                  rope_scaling=dict(rope_type="linear", factor=8.0))
 
 
+def gemma4(architecture, model_type, shape, **keys):
+    """Every sixth layer and the last have other heads, and take keys for values."""
+    shape = shape | dict(num_global_key_value_heads=1, attention_k_eq_v=True, num_kv_shared_layers=0)
+    layers = ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(6)] + ["full_attention"]
+    rope = dict(sliding_attention=dict(PLAIN, rope_theta=100.0),
+                full_attention=dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=1000000.0))
+    return gemma(architecture, model_type, shape, final_logit_softcapping=3.0, layer_types=layers,
+                 rope_parameters=rope, **keys)
+
+
+XIELU = dict(alpha_p=0.3, alpha_n=-0.4, beta=0.5)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+EXAONE_NAMES = {"model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.",
+                "model.norm.": "transformer.ln_f.", ".self_attn.o_proj.": ".attn.attention.out_proj.",
+                ".self_attn.": ".attn.attention.", ".input_layernorm.": ".ln_1.",
+                ".post_attention_layernorm.": ".ln_2.", ".mlp.gate_proj.": ".mlp.c_fc_0.",
+                ".mlp.up_proj.": ".mlp.c_fc_1.", ".mlp.down_proj.": ".mlp.c_proj."}
+
+
+def exaone(shape):
+    """Keys as LG's own files have them."""
+    config = family("ExaoneForCausalLM", "exaone", **shape, layer_norm_epsilon=1e-4, activation_function="silu",
+                    num_layers=shape["num_hidden_layers"], head_dim=shape["hidden_size"] // shape["num_attention_heads"],
+                    rope_theta=1000000.0, rope_scaling=LLAMA3, pad_token_id=0, **UNTIED)
+    return {k: v for k, v in config.items() if k not in ("hidden_act", "num_hidden_layers")}
+
+
+def hunyuan(shape):
+    return family("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", **shape, rms_norm_eps=1e-4, attention_bias=False,
+                  use_qk_norm=True, use_cla=False, rope_theta=10000.0, pad_token_id=0, eod_token_id=2, **TIED,
+                  rope_scaling=dict(type="dynamic", alpha=50.0, factor=1.0, beta_fast=32, beta_slow=1,
+                                    mscale=1.0, mscale_all_dim=1.0))
+
+
+def apertus(shape):
+    return family("ApertusForCausalLM", "apertus", **shape, rms_norm_eps=1e-4, attention_bias=False, mlp_bias=False,
+                  rope_theta=12000000.0, rope_scaling=LLAMA3, pad_token_id=0, **UNTIED) | dict(hidden_act="xielu")
+
+
+def granite4(shape):
+    config = family("GraniteMoeHybridForCausalLM", "granitemoehybrid", **shape, rms_norm_eps=1e-4,
+                    attention_bias=False, rope_theta=10000.0, rope_scaling=None, pad_token_id=0, **TIED,
+                    embedding_multiplier=6.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                    logits_scaling=0.6, num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope",
+                    layer_types=["attention"] * shape["num_hidden_layers"], mamba_n_heads=8, mamba_d_head=8)
+    return config | dict(shared_intermediate_size=shape["intermediate_size"])
+
+
 def olmo2(shape):
     return family("Olmo2ForCausalLM", "olmo2", **shape, rms_norm_eps=1e-4, attention_bias=False,
                   rope_theta=500000.0, rope_scaling=None, pad_token_id=0, **UNTIED)
@@ -126,7 +175,17 @@ CONFIGS = {
     "nemotron": nemotron(sizes(32, 72, 2, 4, 2)),
     "starcoder2": starcoder2(sizes(32, 72, 2, 4, 2)),
 }
-CONFIGS = {name: config | BF16 for name, config in CONFIGS.items()}
+# Families that came later, whose seeds come after all others'.
+LATER = {
+    "gemma4": gemma4("Gemma4ForCausalLM", "gemma4_text", sizes(48, 40, 7, 4, 2, head_dim=12),
+                     global_head_dim=20, hidden_size_per_layer_input=0),
+    "exaone": exaone(sizes(32, 72, 2, 4, 2)),
+    "hunyuan": hunyuan(sizes(32, 72, 2, 4, 2, head_dim=12)),
+    "apertus": apertus(sizes(32, 72, 2, 4, 2)),
+    "cohere_qk": cohere("CohereForCausalLM", "cohere", sizes(32, 72, 2, 4, 2), use_qk_norm=True),
+    "granite4": granite4(sizes(32, 72, 2, 4, 2)),
+}
+CONFIGS, LATER = ({name: config | BF16 for name, config in all.items()} for all in (CONFIGS, LATER))
 
 SMALL = sizes(64, 64, 2, 2, 1, head_dim=32)
 GGUF_CONFIGS = {
@@ -152,14 +211,23 @@ GGUF_CONFIGS = {
                           rope_scaling=dict(type="longrope", short_factor=PHI3_SHORT,
                                             long_factor=[1.0, 1.5, 2.0, 3.0, 5.0, 8.0])),
 }
-GGUF_ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mistral": "llama"}
+GGUF_LATER = {
+    "gemma4": gemma4("Gemma4ForCausalLM", "gemma4_text", sizes(64, 32, 7, 2, 2, head_dim=32),
+                     global_head_dim=64, hidden_size_per_layer_input=0),
+    "exaone": exaone(sizes(64, 64, 2, 2, 1)),
+    "hunyuan": hunyuan(sizes(64, 64, 2, 2, 1, head_dim=32)),
+    "apertus": apertus(sizes(64, 64, 2, 2, 1)),
+    "cohere_qk": cohere("CohereForCausalLM", "cohere", sizes(64, 64, 2, 2, 1), use_qk_norm=True),
+}
+GGUF_ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4",
+                      "olmo3": "olmo2", "cohere": "command-r", "hunyuan_v1_dense": "hunyuan-dense", "mistral": "llama"}
 NEIGHBOURS = ("granite", "smollm3", "arcee")  # whose rows of Q and K are reordered
 GGUF_TYPES = {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k=Q.F16, attn_v=Q.Q8_0,
                          attn_qkv=Q.Q8_0, attn_output=Q.Q8_0, ffn_gate=Q.Q8_0, ffn_up=Q.Q4_1,
-                         ffn_down=Q.Q8_0) for name in GGUF_CONFIGS}
+                         ffn_down=Q.Q8_0) for name in GGUF_CONFIGS | GGUF_LATER}
 RESULTS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 # Most choices of a greedy text must have a margin above a GPU's rounding: those of the seed in turn had not.
-GGUF_SEEDS = {"exaone4": 304}
+GGUF_SEEDS = {"exaone4": 304, "gemma4": 300}
 GGUF_NAMES = {
     "gemma2": RESULTS | {"pre_feedforward_layernorm": "ffn_norm"},
     "olmo2": RESULTS, "exaone4": RESULTS,
@@ -167,8 +235,10 @@ GGUF_NAMES = {
              "mlp.gate_up_proj": "ffn_up"},
     "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "hunyuan-dense": {"self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"},
+    "apertus": {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
 }
-GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma2"]
+GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma4"] = GGUF_NAMES["gemma2"]
 LESS_ONE = ("gemma2", "gemma3_text", "nemotron")  # directories have norms less 1
 
 
@@ -181,7 +251,27 @@ def add_longrope(out, config):
         out.add_tensor(f"rope_factors_{length}.weight", np.array(rope[f"{length}_factor"], np.float32))
 
 
-def add_own_keys(out, config, architecture):
+def add_own_heads(out, config):
+    """Writes sizes by kind of layer; of the larger heads, pairs that stay."""
+    windowed = [kind == "sliding_attention" for kind in config["layer_types"]]
+    rope, full = config["rope_parameters"], config["global_head_dim"]
+    out.add_sliding_window_pattern(windowed)
+    out.add_head_count_kv([config["num_key_value_heads" if own else "num_global_key_value_heads"] for own in windowed])
+    out.add_key_length(full)
+    out.add_value_length(full)
+    out.add_key_length_swa(config["head_dim"])
+    out.add_value_length_swa(config["head_dim"])
+    out.add_shared_kv_layers(0)
+    out.add_embedding_length_per_layer_input(0)
+    out.add_rope_dimension_count(full)
+    out.add_rope_dimension_count_swa(config["head_dim"])
+    out.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+    out.add_final_logit_softcapping(config["final_logit_softcapping"])
+    turning = int(full * rope["full_attention"]["partial_rotary_factor"] / 2)
+    out.add_tensor("rope_freqs.weight", np.array([1.0] * turning + [1e30] * (full // 2 - turning), np.float32))
+
+
+def add_own_keys(out, config, weights):
     """The keys of GGUF that these families have."""
     kind, window = config["model_type"], config.get("sliding_window")
     if window and kind != "qwen2":
@@ -192,6 +282,13 @@ def add_own_keys(out, config, architecture):
         out.add_sliding_window_pattern([t == "sliding_attention" for t in types])
     if (config.get("rope_scaling") or {}).get("type") == "longrope":
         add_longrope(out, config)
+    if kind == "gemma4_text":
+        add_own_heads(out, config)
+    if kind == "apertus":
+        for key in ("alpha_p", "alpha_n", "beta", "eps"):
+            of_layers = [float(weights[f"model.layers.{i}.mlp.act_fn.{key}"].reshape(-1)[0])
+                         for i in range(config["num_hidden_layers"])]
+            getattr(out, f"add_xielu_{key}")(of_layers)
     if kind == "gemma2":
         out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         out.add_final_logit_softcapping(config["final_logit_softcapping"])

@@ -46,7 +46,7 @@ class Shape:
     layers: int
     heads: int
     kv_heads: int
-    head_dim: int
+    head_dim: int  # of layers that have no other
     eps: float
     inverse_frequency: np.ndarray = field(repr=False, default=None)  # [head_dim / 2]
     magnitude: float = 1.0
@@ -66,6 +66,9 @@ class Shape:
     # Of what the attention reads, of what it gives, and the same of the MLP; "" where there is none.
     norms: tuple = ("input_layernorm", "", "post_attention_layernorm", "")
     plus: float = 0.0  # added to the weights of norms
+    value_norm: bool = False  # by heads, without weights
+    norm_rotated: bool = False  # queries and keys are normalised after they are rotated
+    head_dims: list = field(default_factory=list)  # by layer, where they differ
     layer_norm: bool = False
     parallel: bool = False  # the MLP reads what the attention has read
     activation: str = "silu"  # of the gate; "relu2" and "gelu_up": there is none
@@ -87,6 +90,11 @@ def inverse_frequencies(head_dim, theta, scaling=None):
     factor = scaling.get("factor")
     if kind == "linear":
         return plain / factor, 1.0
+    if kind == "dynamic":  # Hunyuan's, which does not depend on the text
+        return (theta * scaling["alpha"] ** (head_dim / (head_dim - 2)))**-exponent, 1.0
+    if kind == "proportional":
+        turning = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
+        return np.where(np.arange(head_dim // 2) < turning, plain / (factor or 1.0), 0.0), 1.0
     original = scaling["original_max_position_embeddings"]
     if kind == "llama3":
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
@@ -176,10 +184,20 @@ def logits(weights, shape, ids, rows, seed=None):
         if shape.activation == "relu2":
             inner = np.maximum(linear(h, p + "up_proj"), 0.0)
             return linear(noise.relative(inner * inner, 1.0), p + "down_proj")
+        if shape.activation == "xielu":
+            return linear(xielu(linear(h, p + "up_proj"), p + "act_fn."), p + "down_proj")
         if shape.activation == "gelu_up":
             return linear(noise.relative(gelu(linear(h, p + "c_fc"))), p + "c_proj")
         inner = gelu(linear(h, p + "gate_proj")) * linear(h, p + "up_proj")
         return linear(noise.relative(inner, 6.0), p + "down_proj")
+
+    def xielu(x, p):
+        softplus = lambda name: np.log1p(np.exp(w(p + name)))
+        beta, eps = w(p + "beta"), w(p + "eps")
+        positive, negative = noise.relative(softplus("alpha_p")), noise.relative(beta + softplus("alpha_n"))
+        low = noise.relative(noise.relative(np.expm1(np.minimum(x, eps))) - x, 1.0) * negative
+        curved = noise.relative(np.where(x > 0, positive * x * x, low), 2.0)
+        return noise.relative(curved + noise.relative(beta * x, 1.0), 1.0)
 
     grown = shape.long and n > shape.long[0]
     cos, sin = turns(shape.long[1] if grown else shape.inverse_frequency, shape.magnitude)
@@ -238,6 +256,11 @@ def logits(weights, shape, ids, rows, seed=None):
                 y = noise.relative(y + own, 1.0)
         return y
 
+    def norm_heads(t, g):
+        if g.ndim == 2:  # each head has its own
+            return layer_norm(t, g, 0.0, shape.eps, noise)
+        return rms_norm(t.reshape(n, -1, len(g)), g + shape.plus, shape.eps, noise).reshape(t.shape)
+
     shape.routes.clear()
     x = w("model.embed_tokens.weight")[ids]
     if shape.embedding != 1:
@@ -248,20 +271,28 @@ def logits(weights, shape, ids, rows, seed=None):
         if shape.tables:
             cos, sin = turns(*shape.tables[layer])
         h = norm(x, before) if before else x
-        q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, -1, shape.head_dim)
-                   for c in "qkv")
-        if p + "self_attn.q_norm.weight" in weights:  # of a head, or of a whole row
-            own = lambda t, g: rms_norm(t.reshape(n, -1, len(g)), g + shape.plus, shape.eps, noise).reshape(t.shape)
-            q, k = own(q, w(p + "self_attn.q_norm.weight")), own(k, w(p + "self_attn.k_norm.weight"))
+        head_dim = shape.head_dims[layer] if shape.head_dims else shape.head_dim
+        own_value = p + "self_attn.v_proj.weight" in weights
+        q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, -1, head_dim)
+                   for c in ("q", "k", "v" if own_value else "k"))
+        if shape.value_norm:
+            v = rms_norm(v, np.ones(head_dim), shape.eps, noise)
+        def normed(q, k):
+            if p + "self_attn.q_norm.weight" not in weights:
+                return q, k
+            return (norm_heads(t, w(p + f"self_attn.{c}_norm.weight")) for t, c in ((q, "q"), (k, "k")))
+
+        q, k = (q, k) if shape.norm_rotated else normed(q, k)
         if not shape.rotated or shape.rotated[layer]:
             q, k = (noise.relative(rope(t, cos, sin, shape.neighbours), 2.0) for t in (q, k))
+        q, k = normed(q, k) if shape.norm_rotated else (q, k)
         if shape.beta:
             periods = (np.arange(n) // shape.period)[:, None, None]
             q = noise.relative(q * (1.0 + shape.beta * np.log(1.0 + periods)), 3.0)
-        group = shape.heads // shape.kv_heads
+        group = shape.heads // k.shape[1]
         mixed = np.empty_like(q)
         for head in range(shape.heads):
-            scale = shape.score or 1 / np.sqrt(shape.head_dim)
+            scale = shape.score or 1 / np.sqrt(head_dim)
             score = noise.product(q[:, head], k[:, head // group].T) * scale
             score = capped(score, shape.score_cap, noise) + future
             if shape.windows and shape.windows[layer]:
@@ -283,6 +314,8 @@ def logits(weights, shape, ids, rows, seed=None):
             h = dense(h, p + "mlp.")
         h = norm(h, given) if given else h
         x = noise.relative(x + h * shape.branch, 1.0)
+        if p + "layer_scalar" in weights:
+            x = noise.relative(x * w(p + "layer_scalar"), 1.0)
     x = norm(x[rows], "model.norm")
     head = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
     result = noise.product(x, w(head).T)

@@ -46,9 +46,12 @@ def load(directory):
     return round_embedding_factor(model, config.dtype)
 
 
+GEMMAS = ("gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text")
+
+
 def round_embedding_factor(model, dtype):
     """Gemma multiplies its embedding by a factor that has the type of its weights, as they are stored."""
-    if model.config.get_text_config().model_type in ("gemma2", "gemma3_text"):
+    if model.config.get_text_config().model_type in GEMMAS:
         table = decoder_of(model).embed_tokens
         table.embed_scale = table.embed_scale.to(dtype).to(torch.float32)
     return model
@@ -76,10 +79,11 @@ def clamp_of(config):
 RESULTS = ("", "post_attention_layernorm", "", "post_feedforward_layernorm")
 GEMMA = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 GLM4 = ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
-NORMS = {"gemma2": GEMMA, "gemma3_text": GEMMA, "glm4": GLM4, "olmo2": RESULTS, "olmo3": RESULTS,
-         "exaone4": RESULTS, "cohere": ("input_layernorm", "", "", ""), "cohere2": ("input_layernorm", "", "", "")}
-ACTIVATIONS = {"gemma2": "gelu", "gemma3_text": "gelu", "arcee": "relu2", "nemotron": "relu2",
-               "starcoder2": "gelu_up"}
+NORMS = {kind: GEMMA for kind in GEMMAS} | {
+    "glm4": GLM4, "olmo2": RESULTS, "olmo3": RESULTS,
+    "exaone4": RESULTS, "cohere": ("input_layernorm", "", "", ""), "cohere2": ("input_layernorm", "", "", "")}
+ACTIVATIONS = {kind: "gelu" for kind in GEMMAS} | {
+    "arcee": "relu2", "nemotron": "relu2", "starcoder2": "gelu_up", "apertus": "xielu"}
 
 
 def own_parts(model, c):
@@ -94,7 +98,12 @@ def own_parts(model, c):
         parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=c.query_pre_attn_scalar**-0.5,
                       logit_cap=c.final_logit_softcapping or 0.0,
                       score_cap=c.attn_logit_softcapping or 0.0 if kind == "gemma2" else 0.0)
-    if kind in ("granite", "granitemoe"):
+    if kind.startswith("gemma4"):
+        sizes = [c.per_layer_config[layer].head_dim for layer in range(c.num_hidden_layers)]
+        parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=1.0, value_norm=True,
+                      logit_cap=c.final_logit_softcapping or 0.0, head_dims=sizes)
+    parts["norm_rotated"] = kind == "hunyuan_v1_dense"
+    if kind in ("granite", "granitemoe", "granitemoehybrid"):
         parts |= dict(embedding=c.embedding_multiplier, branch=c.residual_multiplier, logit=1 / c.logits_scaling,
                       score=c.attention_multiplier)
     if kind in ("cohere", "cohere2"):
@@ -139,12 +148,15 @@ def shape_of(model):
         return exact_layer_norm.Shape(c.model_type, c.num_hidden_layers, c.num_attention_heads,
                                       getattr(c, "layer_norm_epsilon", 1e-5),
                                       not getattr(c, "do_layer_norm_before", True))
+    c.allow_global_per_layer_attribute_access = True  # of Gemma 4, for what its layers with windows have
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     own = own_parts(model, c)
     rope, tables = c.rope_parameters, {}
     for kind in ("full_attention", "sliding_attention") if "full_attention" in rope else ("",):
         mine = rope[kind] if kind else rope
-        rotary_dim = int(head_dim * mine.get("partial_rotary_factor", 1.0))
+        of_kind = c.per_layer_config[kind].head_dim if c.model_type.startswith("gemma4") else head_dim
+        whole = mine["rope_type"] == "proportional"  # which has pairs that stay
+        rotary_dim = int(of_kind * (1.0 if whole else mine.get("partial_rotary_factor", 1.0)))
         tables[kind] = exact.inverse_frequencies(rotary_dim, mine["rope_theta"],
                                                  mine | dict(max=c.max_position_embeddings))
         for ours, theirs in zip(tables[kind], rotary_of(model, kind)):
@@ -178,15 +190,26 @@ def in_stretches(shape, prompt, ids, rows, evaluate):
     return np.concatenate([evaluate(ids[:original], early), evaluate(ids, rows[len(early):])])
 
 
+NAMES = {"model.language_model.": "model.", "block_sparse_moe.": "mlp.",
+         ".query_layernorm.": ".q_norm.", ".key_layernorm.": ".k_norm.",
+         ".attention_layernorm.": ".input_layernorm.", ".feedforward_layernorm.": ".post_attention_layernorm.",
+         ".shared_mlp.input_linear.": ".mlp.gate_up_proj.", ".shared_mlp.output_linear.": ".mlp.down_proj."}
+
+
+def plain_name(name):
+    """Returns Llama's name of a tensor."""
+    for theirs, ours in NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
 def measure(model, prompt, rows, new_tokens, samples):
     """The golden of a model: reference logits of the prompt's `rows`, greedy text, tolerance.
 
     The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
-    plain = lambda k: k.replace("model.language_model.", "model.").replace("block_sparse_moe.", "mlp.")
-    weights = unfused({plain(k): v.numpy()
-                       for k, v in model.state_dict().items()})
+    weights = unfused({plain_name(k): v.numpy() for k, v in model.state_dict().items()})
     shape = shape_of(model)
     rotary = isinstance(shape, exact.Shape)
     frequency = rotary_of(model, "full_attention" if shape.tables else "")[0].copy() if rotary else []

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the tiny checkpoints of this directory and their goldens (NAME.golden.json).
 
-  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate; about a minute)
+  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate,
+  for whole numbers compressed-tensors; about a minute)
 
 Each family of decoder gets a random checkpoint with a real config of its kind, in the spelling of
 transformers 4 or 5; formats get theirs: shards, odd offsets, GGUF with every tensor type. Weights
@@ -24,9 +25,12 @@ import transformers
 import dense_configs
 import golden
 import random_blocks
-from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, MIXTURES,
-                     NEIGHBOURS, Q, VOCAB)
+from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, INTEGER_CONFIGS,
+                     MIXTURES, MXFP4_CONFIGS, NEIGHBOURS, NVFP4_CONFIGS, Q, VOCAB)
 from fp8_form import as_fp8
+from integer_form import as_integers
+from mxfp4_form import as_mxfp4
+from nvfp4_form import as_nvfp4
 
 HERE = pathlib.Path(__file__).parent
 PROMPT, NEW_TOKENS = 40, 24
@@ -39,6 +43,10 @@ def prompt_of(seed):
     ids = rng.integers(0, VOCAB, PROMPT)
     ids[::2] = rng.integers(10, 20, PROMPT // 2)
     return ids.tolist()
+
+
+def layers_of(config):
+    return config.get("num_hidden_layers") or config.get("num_layers")
 
 
 def random_weights(config, seed):
@@ -59,16 +67,23 @@ def random_weights(config, seed):
             value = 0.1 * normal  # as large as scores, which are parts of one
         elif name.endswith("self_attn.sinks"):
             value = 1.0 + normal
-        elif name.endswith(".weight") and len(shape) == 1:
+        elif name.endswith("layer_scalar"):
+            value = 1.0 + 0.3 * normal
+        elif ".act_fn." in name:
+            value = dense_configs.XIELU.get(name.rpartition(".")[2], 0.0) + 0.3 * normal
+            value = np.minimum(value, -0.01) if name.endswith(".eps") else value
+        elif name.endswith(".weight") and (len(shape) == 1 or name.endswith("_norm.weight")):
             text = config.get("text_config", config)
             value = (text["model_type"] not in dense_configs.LESS_ONE) + 0.3 * normal
+            if text["model_type"].startswith("gemma4") and ("q_norm" in name or "k_norm" in name):
+                value *= shape[-1] ** -0.25  # scores, which have no factor, are as large as other families'
         elif name.endswith(".bias"):
             value = 0.5 * normal
         elif "embed" in name:
             value = 0.25 * normal
         else:
             value = 1.4 * normal / np.sqrt(shape[-1])
-        weights[name] = value.astype(np.float32)
+        weights[name] = np.asarray(value, np.float32)
     return weights
 
 
@@ -154,7 +169,10 @@ def as_published(config, weights):
 
 def stored_name(name, config):
     """Returns the name that published files have for a tensor of transformers 5."""
-    if "text_config" not in config:
+    if config["model_type"] == "exaone":
+        for ours, theirs in dense_configs.EXAONE_NAMES.items():
+            name = name.replace(ours, theirs)
+    if "text_config" not in config or config["model_type"].startswith("gemma4"):  # whose names are the newer ones
         return name
     for ours, theirs in (("model.language_model.", "language_model.model."),
                          ("lm_head.", "language_model.lm_head."), ("model.", "")):
@@ -204,6 +222,8 @@ def gguf_name(name, own=None):
         return f"blk.{name.split('.')[2]}.exp_probs_b.bias"
     if kind == "sinks":
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
+    if kind == "layer_scalar":
+        return f"blk.{name.split('.')[2]}.layer_output_scale.weight"
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
         return f"blk.{layer}.{(own or {}).get(part) or GGUF_NAMES[part]}.{kind}"
@@ -237,7 +257,7 @@ def add_router_keys(out, config):
 
 def with_draft_layers(config, tensors):
     """A part of what files have of layers that guess further tokens, which nobody reads."""
-    last, drafts = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers", 0)
+    last, drafts = layers_of(config), config.get("num_nextn_predict_layers", 0)
     if config["model_type"] == "ernie4_5_moe":
         return tensors | {"model.mtp_emb_norm.0.weight": torch.ones(config["hidden_size"])}
     return tensors | {f"model.layers.{last + i}.{name}": torch.ones(config["hidden_size"])
@@ -252,27 +272,31 @@ def write_gguf(path, config, weights, types):
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     theta = (rope or {}).get("rope_theta") or config.get("rope_theta", 10000.0)
+    theta = rope["full_attention"]["rope_theta"] if "full_attention" in (rope or {}) else theta
+    if (rope or {}).get("alpha"):  # of Hunyuan
+        theta *= rope["alpha"] ** (head_dim / (head_dim - 2))
     out = gguf.GGUFWriter(path, architecture)
     out.add_name(f"tiny random {architecture}")
     drafts = 0 if architecture == "ernie4_5-moe" else config.get("num_nextn_predict_layers", 0)
-    out.add_block_count(config["num_hidden_layers"] + drafts)
+    out.add_block_count(layers_of(config) + drafts)
     if drafts:
         out.add_nextn_predict_layers(drafts)
         for name in ("attn_norm.weight", "nextn.enorm.weight"):
-            out.add_tensor(f"blk.{config['num_hidden_layers']}.{name}",
+            out.add_tensor(f"blk.{layers_of(config)}.{name}",
                            np.ones(config["hidden_size"], np.float32))
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(config["hidden_size"])
     out.add_feed_forward_length(config["intermediate_size"])
     out.add_head_count(heads)
-    out.add_head_count_kv(kv_heads)
-    out.add_key_length(head_dim)
-    out.add_value_length(head_dim)
-    if "rms_norm_eps" in config:
-        out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if architecture != "gemma4":  # whose layers differ in them
+        out.add_head_count_kv(kv_heads)
+        out.add_key_length(head_dim)
+        out.add_value_length(head_dim)
+    if "rms_norm_eps" in config or "layer_norm_epsilon" in config:
+        out.add_layer_norm_rms_eps(config.get("rms_norm_eps") or config["layer_norm_epsilon"])
     else:
         out.add_layer_norm_eps(next(config[key] for key in golden.EPSILONS if key in config))
-    dense_configs.add_own_keys(out, config, architecture)
+    dense_configs.add_own_keys(out, config, weights)
     if config["model_type"] in MIXTURES:
         counts = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
         out.add_expert_count(next(config[key] for key in counts if key in config))
@@ -309,20 +333,24 @@ def write_gguf(path, config, weights, types):
         out.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         out.add_rope_scaling_factor(rope["factor"])
     elif kind == "llama3":
-        frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
-        plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
+        frequency, _ = golden.exact.inverse_frequencies(head_dim, theta, rope)
+        plain, _ = golden.exact.inverse_frequencies(head_dim, theta)
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
     stored, shapes = {}, {}
     own_name = "block_sparse_moe." if any("block_sparse_moe." in name for name in weights) else "mlp."
     for name, w in split_experts({k.replace(own_name, "mlp."): v for k, v in weights.items()}).items():
         shapes[name] = w.shape
         w = w.reshape(-1) if "moe_statics" in name else w
+        if ".act_fn." in name:  # which are no tensors there
+            stored[name] = w
+            continue
         target = gguf_name(name, dense_configs.GGUF_NAMES.get(architecture))
         if architecture in ("seed_oss", "glm4moe", "gpt-oss"):
             target = target.replace("ffn_norm", "post_attention_norm")
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
-        kind = types[target.split(".")[-2]] if w.ndim > 1 and not name.endswith(".bias") else Q.F32
+        is_matrix = w.ndim > 1 and not name.endswith((".bias", "_norm.weight"))
+        kind = types[target.split(".")[-2]] if is_matrix else Q.F32
         # Converters add 1 to norms that directories have less 1.
         plus = float(config["model_type"] in dense_configs.LESS_ONE and name.endswith("norm.weight"))
         raw = random_blocks.quantize(target, to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
@@ -362,7 +390,7 @@ def main():
         if wanted and name not in wanted:
             continue
         dtype = getattr(torch, config.get("dtype") or config["torch_dtype"])
-        tensors = {k: torch.from_numpy(np.ascontiguousarray(v)).to(dtype)
+        tensors = {k: torch.from_numpy(np.array(v, order="C")).to(dtype)
                    for k, v in as_published(config, random_weights(config, seed)).items()}
         write_directory(HERE / name, config, with_draft_layers(config, tensors))
         checkpoints = [name]
@@ -378,6 +406,28 @@ def main():
                    for k, v in as_published(config, random_weights(config, seed)).items()}
         write_directory(HERE / name, config, as_fp8(tensors))
         make(name, golden.load(HERE / name), [name], seed)
+    for seed, (name, config) in enumerate(INTEGER_CONFIGS.items(), start=300):
+        if wanted and name not in wanted:
+            continue
+        scheme = config["quantization_config"]
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_integers(random_weights(plain, seed), scheme, getattr(torch, config["torch_dtype"]))
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
+    for seed, (name, config) in enumerate(MXFP4_CONFIGS.items(), start=400):
+        if wanted and name not in wanted:
+            continue
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_mxfp4(random_weights(plain, seed))
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
+    for seed, (name, config) in enumerate(NVFP4_CONFIGS.items(), start=500):
+        if wanted and name not in wanted:
+            continue
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_nvfp4(random_weights(plain, seed), name == "llama_nvfp4")
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
         if wanted and f"{name}_gguf" not in wanted:
             continue

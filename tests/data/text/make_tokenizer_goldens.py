@@ -33,6 +33,9 @@ SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^CR\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{
 O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK3 = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+             r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+             r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -172,7 +175,7 @@ def llama3_tokenizer():
 def add_tokens(document, texts):
     vocab = document["model"]["vocab"]
     for token in texts:
-        vocab[token] = len(vocab)
+        vocab.setdefault(token, max(vocab.values()) + 1)
 
 
 def llama3():
@@ -235,6 +238,18 @@ def seed():
         add_tokens(document, ["".join(pair) for pair in merges])
 
     save("seed", byte_level(isolate(SEED), 400, special), across_words)
+
+
+def deepseek3():
+    """Numerals in threes, Chinese and Japanese apart, and words that may begin with a mark."""
+    def across_words(document):
+        merges = [["i", "("], ["e", "\u0120"], ["2", ","]]
+        document["model"]["merges"] = merges + document["model"]["merges"]
+        add_tokens(document, ["".join(pair) for pair in merges])
+
+    pre = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in DEEPSEEK3]
+    pre.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    save("deepseek3", byte_level(pre_tokenizers.Sequence(pre), 400, ["<|endoftext|>"]), across_words)
 
 
 def smollm():
@@ -352,6 +367,45 @@ def spm():
         "cases": [{"text": t, "ids": runs(sp.encode(t)), "decoded": sp.decode(sp.encode(t))} for t in texts]})
 
 
+def gemma():
+    """Runs of spaces and line ends, and marks of HTML, are tokens that are added; a tab takes the place of its byte."""
+    tokenizer = metaspace_model(400, fuse_unk=True)
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence(LLAMA_DECODER[:3])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+
+    def runs_and_marks(document):
+        vocab = document["model"]["vocab"]
+        vocab["\t"] = vocab.pop("<0x09>")
+        runs = [mark * count for mark in "\n▁" for count in (1, 2, 3, 4)]
+        add_tokens(document, runs + ["<table>", "</i>"])
+        merges = [[token[:cut], token[cut:]] for token in runs[::-1] for cut in range(len(token) - 1, 0, -1)]
+        document["model"]["merges"] = merges + document["model"]["merges"]
+        for token in [run for run in runs if run != "▁"] + ["<table>", "</i>"]:
+            document["added_tokens"].append(document["added_tokens"][0] | dict(
+                id=vocab[token], content=token, special=False))
+
+    save("gemma", tokenizer, runs_and_marks)
+
+
+def spm_llama2():
+    """The SentencePiece model of spm.json as transformers converts it: all cuts of a token are merges."""
+    spm = json.loads((HERE / "spm.json").read_text())
+    vocab = {token: i for i, token in enumerate(spm["tokens"])}
+    plain = {token: score for token, score, kind in zip(spm["tokens"], spm["scores"], spm["token_type"]) if kind == 1}
+    cuts = [(score, len(token[:cut]), len(token[cut:]), token[:cut], token[cut:])
+            for token, score in plain.items() for cut in range(1, len(token))
+            if token[:cut] in plain and token[cut:] in plain]
+    merges = [(left, right) for *_, left, right in sorted(cuts, key=lambda cut: cut[:3], reverse=True)]
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in ["<unk>", "<s>", "</s>"]])
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(LLAMA_DECODER)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    save("spm_llama2", tokenizer)
+
+
 def smollm2(path):
     from gguf import GGUFReader
     fields = GGUFReader(path).fields
@@ -369,8 +423,8 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, o200k, qwen2, seed, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
-                 added, spm):
+    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, o200k, qwen2, seed, deepseek3, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
+                 added, spm, gemma, spm_llama2):
         make()
     if len(sys.argv) > 1:
         tokenizer = smollm2(sys.argv[1])
