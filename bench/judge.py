@@ -71,7 +71,7 @@ def responses(results, task):
 
 
 def likelihoods(task, results):
-    """Of each choice, or of each text."""
+    """Scores of each choice, or of each text."""
     return [one[0] if isinstance(one, (list, tuple)) else one for of_sample in responses(results, task) for (one,) in of_sample]
 
 

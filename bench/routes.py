@@ -38,7 +38,7 @@ def share(slots, trace):
 
 
 def policy_hits(trace, quotas, changes=False):
-    """Of a cache with these quotas; with `changes` it grows and shrinks as the recorded run's own did."""
+    """Hits of a cache with these quotas; with `changes` it grows and shrinks as the recorded run's own did."""
     quota = dict(zip(trace.layers, quotas))
     stay = {layer: set() for layer in trace.layers}
     frequency = {layer: [0.0] * trace.experts for layer in trace.layers}

@@ -62,7 +62,7 @@ SYSTEMS = {
     "deepspeed": ("zero_inference", {}, {"cap when loaded"}),
     "airllm": ("air_llm", {}, set()),
 }
-# Of a mixture's experts Canopy keeps about a tenth and a fifth in these; the others have the same cgroup. Canopy has a draft, and its
+# Canopy keeps of a mixture's experts about a tenth and a fifth in these; the others have the same cgroup. Canopy has a draft, and its
 # planner decides whether to use it.
 MIXTURE_MEMORY = (1000 << 20, 1700 << 20)
 MIXTURE_SYSTEMS = ["canopy", "canopy-none", "llama.cpp", "llama.cpp-128k", "accelerate"]

@@ -32,7 +32,7 @@ def bf16_rows(file, columns):
 
 
 def positions_of(texts, heads):
-    """Of each text, the positions whose next `heads` tokens are of the same text."""
+    """Positions of each text whose next `heads` tokens are of the same text."""
     begin = np.concatenate([[0], np.cumsum(texts)])
     whole = [np.arange(b, e - heads) for b, e in zip(begin[:-1], begin[1:]) if e - b > heads]
     return [torch.from_numpy(p) for p in whole]

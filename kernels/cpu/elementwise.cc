@@ -141,7 +141,7 @@ void sigmoid_row(const float* x, size_t n, float* y) {
   const Vec one = hn::Set(Floats(), 1.0f);
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
-    // Of NaN, exp is NaN on some processors alone.
+    // exp of NaN is NaN on some processors alone.
     store_part(hn::IfThenElse(hn::IsNaN(v), v, times_sigmoid(one, v)), y, k, n);
   }
 }

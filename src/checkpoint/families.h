@@ -63,7 +63,7 @@ struct Family {
   double rotated = 0;
   bool own_attention_bias = false;      // whose reader reads config.json's attention_bias
   bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
-  /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
+  /// True if GGUF files may lack biases and norms of Q and K that a table of layers has.
   bool gguf_lacks_parts = false;
   bool windows = false;  // those of the table's layers are as wide as the files say
   /// Layers that see all keys have heads of their own number and size, with keys for values where

@@ -414,7 +414,7 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
   const Keys keys(header.metadata, *architecture);
   const std::vector<double> experts = keys.numbers("expert_count");
   const bool mixture = !experts.empty() && experts.front() != 0;
-  // Of two families that share an architecture, one has windows.
+  // One of two families that share an architecture has windows.
   const bool windows = keys.given("attention.sliding_window");
   const auto find = [&](auto&& fits) {
     return std::find_if(families.begin(), families.end(), [&](const Family& f) {

@@ -36,7 +36,7 @@ class Keys {
     if (!value) throw Error("metadata key '" + name(key) + "' is not one integer");
     return in_range(key, *value, most, least);
   }
-  /// Of all layers: one integer, or an array of one for each layer, which must be equal.
+  /// Reads one integer, or an array of one for each layer, which must be equal.
   int of_layers(const char* key, int layers, int most, std::optional<int> fallback = {}) const {
     const auto* each = metadata_.find<std::vector<std::int32_t>>(name(key));
     if (!each) return integer(key, most, fallback);

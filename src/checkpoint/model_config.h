@@ -62,7 +62,7 @@ enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
 /// The gate passes through silu or, of kGeglu, through GELU by tanh; the others have none.
 enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh, kGeglu, kReluSquared, kXielu };
 
-/// Of texts of a model whose rotary frequencies depend on it: ModelConfig::rope_original tokens at
+/// Length of texts, where rotary frequencies depend on it: ModelConfig::rope_original tokens at
 /// most, or more.
 enum class TextLength : std::uint8_t { kShort, kLong };
 
@@ -133,9 +133,9 @@ struct ModelConfig {
   std::vector<LayerConfig> layer_kinds = std::vector<LayerConfig>(1);
   std::vector<std::uint8_t> kind_of_layer;  // [layers], of layer_kinds; empty: all are of the first
   float norm_eps = 1e-5f;
-  /// Of the pairs of each head that are rotated, [head_dim / 2] or fewer, after linear, llama3 or
-  /// yarn scaling; 0 of one that stays; empty without rotary positions. Where kinds of layers
-  /// differ in it, that of the last.
+  /// Frequencies of the pairs of each head that rotate, [head_dim / 2] or fewer, after linear,
+  /// llama3 or yarn scaling; 0 of one that stays; empty without rotary positions. Where kinds of
+  /// layers differ in it, that of the last.
   std::vector<float> rope_inverse_frequency;
   /// The same of all positions of texts of more than rope_original tokens, where these have others
   /// (longrope); else empty.
@@ -147,7 +147,7 @@ struct ModelConfig {
   std::vector<Xielu> xielu;                   // [layers]; empty but of MlpKind::kXielu
   float rope_magnitude = 1.0f;                // yarn's attention factor
   std::vector<float> rope_magnitude_of_kind;  // by kind of layer, where kinds differ; else empty
-  /// Of GLM-4 and Cohere, and of GGUF files of llama and others; the rest rotate halves.
+  /// True for GLM-4 and Cohere, and for GGUF files of llama and others; the rest rotate halves.
   bool rope_adjacent_pairs = false;
   /// Rotated queries are multiplied by 1 + beta ln(1 + floor(position / period)); 0: by nothing.
   float query_beta = 0.0f;

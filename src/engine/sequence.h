@@ -77,7 +77,7 @@ struct Sequence {
   /// False where a prompt is scored and no tree would be asked for a second token.
   bool wants_guesses() const { return !request.prompt_logprobs || most > 1; }
   /// Tokens before the root that the target has not run: the prompt, once.
-  std::span<const TokenId> behind() const {
+  std::span<const TokenId> unread() const {
     return known().subspan(static_cast<std::size_t>(kv->length()));
   }
 };
@@ -105,22 +105,22 @@ struct RowsOfSequence {
       : chain_position(counting(sequence.kv->length(), static_cast<std::size_t>(of_prompt))),
         scored(rows_to_score(sequence, of_prompt)) {
     rows.push_back(
-        {{sequence.behind().first(chain_position.size()), chain_position, {}, 0, {}, scored},
+        {{sequence.unread().first(chain_position.size()), chain_position, {}, 0, {}, scored},
          sequence.kv.get(),
          0});
   }
 
   RowsOfSequence(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& rows) {
     KvCache* const kv = sequence.kv.get();
-    const std::span<const TokenId> behind = sequence.behind();
-    const auto chain = static_cast<int>(behind.size());
+    const std::span<const TokenId> unread = sequence.unread();
+    const auto chain = static_cast<int>(unread.size());
     const int base = kv->length();
-    chain_position = counting(base, behind.size());
+    chain_position = counting(base, unread.size());
     scored = rows_to_score(sequence, chain);
     logit_rows = counting(0, static_cast<std::size_t>(tree.size()));
     for (NodeId i = 0; i < tree.size(); ++i) position.push_back(base + chain + tree.depth(i));
     bits = tree.ancestor_bits();
-    if (chain > 0) rows.push_back({{behind, chain_position, {}, 0, {}, scored}, kv, 0});
+    if (chain > 0) rows.push_back({{unread, chain_position, {}, 0, {}, scored}, kv, 0});
     rows.push_back({{tree.tokens(), position, bits, 0, logit_rows}, kv, chain});
   }
 
@@ -135,7 +135,7 @@ struct RowsOfSequence {
   }
 
  private:
-  /// Of `count` rows after the committed text, returns which say how likely the prompt's next
+  /// Returns those of `count` rows after the committed text that say how likely the prompt's next
   /// tokens are, where nobody knows yet.
   static std::vector<std::int32_t> rows_to_score(const Sequence& sequence, int count) {
     const int length = sequence.kv->length();

@@ -15,7 +15,7 @@ int Session::Impl::most_tokens(const Request& request) const {
   require(!synthetic || request.edits.none(), "a synthetic text is no model's: it has no edits");
   require(!request.edits.constraint || !request.ignore_end,
           "a constrained text ends at its end token: it cannot go on past it");
-  require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
+  require(request.sequence < StepRng::kSequences, "there are random numbers for fewer texts");
   const int context = m.plan.context;
   const auto prompt = static_cast<int>(request.prompt.size());
   require(request.max_new_tokens >= 0, "a text cannot have fewer than no tokens");

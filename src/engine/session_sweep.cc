@@ -31,9 +31,9 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
     if (&other == &sequence) return false;  // of two the first reads
     if (other.kv->text_length() != sequence.kv->text_length()) continue;
     if (!sequence.is_scored() && !sequence.is_scored_by(other)) continue;
-    const auto behind = other.kv->length() + other.reads;
+    const auto known = other.kv->length() + other.reads;
     const auto common = std::mismatch(sequence.text.begin(), sequence.text.end() - 1,
-                                      other.text.begin(), other.text.begin() + behind);
+                                      other.text.begin(), other.text.begin() + known);
     // The last row in common scores a token that may not be.
     const auto rows = common.first - sequence.text.begin() - (sequence.is_scored() ? 0 : 1);
     const auto blocks = rows / kKvBlock;
@@ -46,8 +46,8 @@ TreeShape Session::Impl::share_sweep() {
   int trees = 0, prompts = 0;
   for (Sequence& sequence : running) {
     turn(sequence);
-    if (!sequence.behind().empty()) reuse_prefix(sequence);
-    sequence.reads = static_cast<int>(sequence.behind().size());
+    if (!sequence.unread().empty()) reuse_prefix(sequence);
+    sequence.reads = static_cast<int>(sequence.unread().size());
     sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
     if (!sequence.has_tree) sequence.reads = 0;
     if (sequence.has_tree) ++(sequence.reads == 0 ? trees : prompts);
@@ -250,9 +250,9 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
 
   if (sequence.events.on_read && !is_cancelled(sequence.ticket))
     sequence.events.on_read(m.target->download_rows(read, verdict.path), gained);
-  const auto gain = static_cast<int>(sequence.behind().size() + gained.size());
+  const auto gain = static_cast<int>(sequence.unread().size() + gained.size());
   sequence.missed = last.tree_nodes == 1 ? sequence.missed + gain : 0;
-  sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
+  sequence.kv->commit(counting(0, sequence.unread().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
   sequence.path = verdict.path;
   if (draft.tree.size() > 1 || (m.drafter && m.drafter->reads_hidden()))

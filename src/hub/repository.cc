@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostIdBytes = 192;  // two names of 96
 
-// Of ASCII alone, whatever the locale.
+// Knows ASCII alone, whatever the locale.
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 

@@ -129,7 +129,7 @@ class Value {
   Kind kind() const { return static_cast<Kind>(storage_.index()); }
   bool is(Kind kind) const { return this->kind() == kind; }
   bool is_number() const { return is_integer() || is(Kind::kLargeInt) || is(Kind::kFloat); }
-  /// Of at most 63 bits, and not a float: booleans are integers, as in Python.
+  /// True of at most 63 bits, and not of a float: booleans are integers, as in Python.
   bool is_integer() const { return is(Kind::kBool) || is(Kind::kInt); }
   bool is_generator() const { return is(Kind::kList) && list().kind == ListKind::kGenerator; }
 

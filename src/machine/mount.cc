@@ -36,7 +36,7 @@ Mount mount_of(const std::filesystem::path& file) {
     mount.point = unescaped(mount.point);
     const bool inside =
         mount.point == "/" || path == mount.point || path.starts_with(mount.point + "/");
-    // Of two on one point, the later hides the earlier.
+    // A later mount hides an earlier one on the same point.
     if (inside && mount.point.size() >= best.point.size()) best = mount;
   }
   return best;

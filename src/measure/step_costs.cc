@@ -31,7 +31,7 @@ constexpr Seconds kLongest{2};
 constexpr Seconds kLinkTime{1};
 constexpr int kRounds = 3;     // of everything that is over in a moment
 constexpr int kLongRows = 32;  // a sweep of more is long, and one round of it will do
-// Of a tree's time that the link was busy: it was to the end, and is still.
+// Share of a tree's time that the link was busy: it was to the end, and is still.
 constexpr double kBusy = 0.95;
 constexpr Sampling kSampling{.temperature = 0.6f};
 

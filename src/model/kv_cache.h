@@ -40,7 +40,7 @@ class KvCache {
   /// Blocks that it holds.
   int blocks() const { return static_cast<int>(blocks_.size()); }
   KvView layer(int index) const;
-  /// Of the text that it holds: rotary frequencies may depend on it.
+  /// Length of the text that it holds: rotary frequencies may depend on it.
   TextLength text_length() const { return text_length_; }
   /// Is for a text of this length from now on. Of one of another it forgets all; says if there was
   /// anything.

@@ -12,7 +12,7 @@ struct RequestRecord {
   std::chrono::duration<double> time{};
   std::string reason;  // of an error, also of one in a stream
 
-  // Of texts.
+  // Fields of texts.
   bool texts = false;
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double tokens_per_sweep = 0, seconds_per_token = 0;  // of the first; 0: unknown

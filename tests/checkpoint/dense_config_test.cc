@@ -213,7 +213,7 @@ TEST(DenseConfig, OlmoNormalisesWhatItsPartsGive) {
   EXPECT_EQ(windows(model), (Windows{8, 8, 8, 0, 8}));
   EXPECT_EQ(model.magnitude(0), 1.0f);  // yarn is not of layers with windows
   EXPECT_FLOAT_EQ(model.magnitude(3), 1.2079442f);
-  // Of two families with one architecture in GGUF the file's windows say which it is.
+  // Windows in the file say which of two families with one architecture in GGUF it is.
   EXPECT_EQ(Checkpoint::open(kModels / "olmo2.gguf").config().architecture, "olmo2");
   EXPECT_EQ(Checkpoint::open(kModels / "olmo3.gguf").config().architecture, "olmo3");
 }

@@ -18,7 +18,7 @@ inline constexpr std::array kToyNames{
     StoredName{TensorRole::kDown, "transformer.h.#.mlp.out.weight"},
     StoredName{TensorRole::kHead, "output.weight"},
 };
-/// Of other families' GGUF files the second is what a layer's MLP reads.
+/// Names in GGUF; the second is what a layer's MLP reads in other families' files.
 inline constexpr std::array kToyGgufNames{
     StoredName{TensorRole::kMlpNorm, "blk.#.post_attention_norm.weight"},
     StoredName{TensorRole::kKeyNorm, "blk.#.ffn_norm.weight"},

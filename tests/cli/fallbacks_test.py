@@ -46,7 +46,7 @@ def become_nobody():
 
 
 def cached_share(path):
-    """Of the file's pages, how many the page cache holds."""
+    """Number of the file's pages that the page cache holds."""
     pages = -(-path.stat().st_size // resource.getpagesize())
     LIBC.mmap.restype = ctypes.c_void_p
     with open(path, "rb") as file:

@@ -25,7 +25,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def digest(path):
-    """Of a file, or of all files of a folder."""
+    """Checksum of a file, or of all files of a folder."""
     whole = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():

@@ -158,7 +158,7 @@ class Generate(TempDirCase):
         ratio = math.exp(top[1]["logprob"] - top[0]["logprob"])
         chance = 1 / (1 + ratio)
         first = sum(sample["tokens"][0] == top[0]["id"] for sample in samples)
-        # Of a binomial count: 4 standard deviations, and one for its steps.
+        # Bound of a binomial count: 4 standard deviations, and one for its steps.
         self.assertLess(abs(first - 400 * chance), 1 + 4 * math.sqrt(400 * chance * (1 - chance)))
 
     def test_ctrl_c_keeps_the_samples_that_are_complete(self):

@@ -50,7 +50,7 @@ class Learn(TempDirCase):
         self.generate()
         self.assertEqual([file.name.split("-")[1] for file in self.learned()], ["topk"])
         [text] = self.texts()
-        # Of 24 positions, none twice: a leaf's is counted with the root after it.
+        # 24 positions, none twice: a leaf's is counted with the root after it.
         self.assertGreater(text["asked"][0], 20)
         self.assertLessEqual(text["asked"][0], 24 + 2)  # what the last walk gained beyond the text's end
         self.assertEqual(text["accepted"], text["asked"])

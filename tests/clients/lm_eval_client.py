@@ -31,7 +31,7 @@ def encode(text):
 
 
 def likelihood(before, after):
-    """Of these tokens after those: the sum, and if each is the likeliest."""
+    """Sum of the log-probabilities of these tokens after those, and if each is the likeliest."""
     asked = {"prompt": before + after, "max_tokens": 0, "echo": True, "logprobs": 1}
     found = requests.post(f"{URL}/v1/completions", json=asked).json()["choices"][0]["logprobs"]
     own = [column[len(before):] for column in (found["token_logprobs"], found["top_logprobs"])]

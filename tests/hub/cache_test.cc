@@ -86,7 +86,7 @@ TEST(GrowingFile, GoesOnFromWhatIsThere) {
     file.read_beginning({});
     file.append("c");
     EXPECT_EQ(file.bytes(), 3u);
-    // Of "abc", as FIPS 180 gives it.
+    // The checksum of "abc", as FIPS 180 gives it.
     EXPECT_EQ(file.checksum(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     file.start_again();
     file.append("xyz");

@@ -18,7 +18,7 @@ class KernelRunner {
   virtual void allocated(const void* at, std::size_t bytes) = 0;
   virtual void released(const void* at) = 0;
 
-  /// Of all emulated cards, set before the first of them is made; null: none.
+  /// Runner of all emulated cards, set before the first of them is made; null: none.
   static inline KernelRunner* installed = nullptr;
 
   /// Memory of the host that a card sees, for as long as this lives.

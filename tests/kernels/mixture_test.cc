@@ -43,7 +43,7 @@ class MixtureOps : public OnEachDevice {
                                 random_floats(at(kDim * kHidden), random_, 0.4f)});
     return experts;
   }
-  /// Of experts, in the same order; none where they have none.
+  /// Biases of experts, in the same order; none where they have none.
   using Biases = Experts;
   Biases random_biases(int count) {
     Biases biases;

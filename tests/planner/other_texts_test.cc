@@ -83,7 +83,7 @@ double tokens_per_sweep(const TreeShape& shape, const Texts& texts) {
   }
   return tokens / sweeps;
 }
-/// Of all positions, whatever a tree would have asked.
+/// Counts all positions, whatever a tree would have asked.
 Acceptance measured(const Texts& texts) {
   Acceptance a{std::vector<double>(32, 0.0)};
   double positions = 0;

@@ -16,7 +16,7 @@ class AccessLog {
   enum class Use : std::uint8_t { kRead, kWrite, kAtomic };
   /// Orders all that came before: a launch.
   void begin_all();
-  /// Of shared memory, which no other block has: orders all that came before.
+  /// Orders all that came before: no other block has this shared memory.
   void begin_block() { block_begin_ = ++phase_; }
   void begin_phase() { ++phase_; }
 

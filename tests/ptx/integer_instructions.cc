@@ -53,7 +53,7 @@ void define_arithmetic(Definitions& all, const std::string& type) {
   define_comparisons<T>(all, type);
 }
 
-/// Of bits that are no number.
+/// An operation on bits that are no number.
 template <class T>
 void define_logic(Definitions& all, const std::string& type) {
   define<T(T, T)>(all, "and." + type, [](T a, T b) { return a & b; });

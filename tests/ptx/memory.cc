@@ -116,7 +116,7 @@ std::byte* BlockMemory::touch_global(const Insn& insn, int thread, std::uint64_t
     }
     known_ = *range;
   }
-  // Of a volatile one the source says that others may see it: the report of an error.
+  // A volatile one may be seen by others, as the source says: the report of an error.
   if (!insn.is_volatile)
     if (const auto race = global_.log().note(address, bytes, thread, use))
       fault(insn, thread,

@@ -243,7 +243,7 @@ class Tools(ForcedCalls, ServerCase):
 
 @NEEDS_REAL_MODEL
 class RealModel(CallsChecked, ServerCase):
-    """Of all that, what a real vocabulary may change."""
+    """Schemas and calls with a real vocabulary."""
 
     REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
 

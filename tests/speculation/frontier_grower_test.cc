@@ -211,7 +211,7 @@ TEST_F(FrontierGrowerTest, TakesTheMemoryThatIsPlanned) {
       const std::size_t judged = kind == Growth::Kind::kConfidence ? kTexts * 8 * row : 0;
       EXPECT_EQ(FrontierGrower::device_bytes(c), q + judged);
     }
-  // Of a valued tree's row: 16 tokens, their probabilities, its entropy.
+  // Bytes of a valued tree's row: 16 tokens, their probabilities, its entropy.
   EXPECT_EQ(FrontierGrower::device_bytes(room(Growth::Kind::kValued)),
             kTexts * 8 * (2 * kChanceRanks + 1) * sizeof(float));
 }

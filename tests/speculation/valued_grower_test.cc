@@ -192,7 +192,7 @@ TEST(ValuedGrower, ByRankAloneMakesTheBestTree) {
       const TokenTree tree = grow_valued(grower, draft).tree.tree;
       std::vector<NodeId> parents;
       for (NodeId node = 0; node < tree.size(); ++node) parents.push_back(tree.parent(node));
-      // Of nodes that are worth the same either may be in it.
+      // Either of two nodes that are worth the same may be in it.
       EXPECT_EQ(tree.size(), nodes);
       EXPECT_NEAR(expected_tokens(TreeShape::from_parents(parents), by_rank),
                   expected_tokens(best_tree(nodes, 32, by_rank), by_rank), 1e-12);

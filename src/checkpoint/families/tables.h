@@ -145,8 +145,8 @@ constexpr auto kBloomNames = [] {
        {kFinalNormBias, "transformer.ln_f.bias"}});
 }();
 
-/// Of Gemma 2, 3 and 4, whose files call by Llama's name for what the MLP reads what the attention
-/// gives.
+/// Names of Gemma 2, 3 and 4, whose files call what the attention gives by Llama's name for what
+/// the MLP reads.
 constexpr auto kGemmaNames = [] {
   using enum TensorRole;
   return std::to_array<StoredName>(
@@ -232,7 +232,7 @@ constexpr std::array kNormedWindowedAndFullUnrotated{
     LayerConfig{.qk_norm = true, .window = 1}, LayerConfig{.qk_norm = true, .rotated = false}};
 
 constexpr DecoderForm kCohereForm{.norm = NormKind::kLayer, .norm_bias = false, .parallel = true};
-/// Of the larger models.
+/// Kinds of layers of the larger models.
 constexpr std::array kEachHeadNormed{LayerConfig{.qk_norm = true, .each_head_norm = true}};
 constexpr DecoderForm kSquaredReluForm{.mlp = MlpKind::kReluSquared};
 constexpr DecoderForm kNemotronForm{.norm = NormKind::kLayer, .mlp = MlpKind::kReluSquared};

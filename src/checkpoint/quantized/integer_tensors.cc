@@ -131,7 +131,7 @@ class Join {
                 to_string(tensor.shape) + ", not " + wanted);
   }
 
-  /// Of a type whose size the reader of the container does not know.
+  /// Checks a part of a type whose size the reader of the container does not know.
   static void require_bytes(const TensorEntry& tensor, std::uint64_t of_each,
                             const std::string& wanted) {
     std::uint64_t bytes = of_each;
@@ -150,7 +150,7 @@ class Join {
     if (type_of(tensor) != type || tensor.shape.size() != axes) refuse_part(tensor, wanted);
     require_bytes(tensor, of_each, wanted);
   }
-  /// Of codes or zero points.
+  /// Checks codes or zero points.
   void require_numbers(const TensorEntry& tensor, std::size_t axes) const {
     bytes() ? require_numbers(tensor, axes, "I8", 1)
             : require_numbers(tensor, axes, "I32", sizeof(std::int32_t));

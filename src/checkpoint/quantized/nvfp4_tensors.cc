@@ -102,7 +102,7 @@ class Join {
                 to_string(tensor.shape) + " of " + std::to_string(tensor.bytes) + " bytes, not " +
                 wanted);
   }
-  /// Of a type with one byte for each number.
+  /// Checks a part of a type with one byte for each number.
   static void require_part(const TensorEntry& tensor, const std::string& type, const Shape& shape) {
     std::uint64_t bytes = 1;
     bool fits = type_of(tensor) == type && tensor.shape == shape;

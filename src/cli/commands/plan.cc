@@ -268,7 +268,7 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options,
 }
 
 /// Takes a profile for a shape, of which nothing was measured, whatever the profile was made of.
-/// Of a profile of another target with one kind of layer, that stands for all kinds.
+/// Takes a profile of another target with one kind of layer for all kinds.
 Assumptions assume_for_shape(HardwareProfile profile, const ModelConfig& shape) {
   profile.modelled = true;
   if (profile.layers.size() == 1)
@@ -304,7 +304,7 @@ struct Options {
     Flags all, own("Request and output");
     own.add_options()  //
         ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
-         "plan for a prompt of so many tokens")  //
+         "plan for a prompt of that many tokens")  //
         (kLengthFlag, length_into(new_tokens),
          "most tokens to generate, of each sample; -1: until the context is full")  //
         ("num-samples", into(samples, "K", at_least("--num-samples", 1)),

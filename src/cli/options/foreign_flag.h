@@ -12,13 +12,13 @@ struct ForeignFlag {
 /// Adds it: where it is given, a note on stderr says why it changes nothing.
 void add_foreign(Flags& flags, const ForeignFlag& flag);
 
-// Of several commands.
+// A flag of several commands.
 inline constexpr ForeignFlag kJinja{"jinja", nullptr, "chat templates are always read as Jinja"};
 inline constexpr ForeignFlag kNoWarmup{"no-warmup", nullptr,
                                        "there is no warm-up; what plans need is measured once"};
-/// Of commands that run a model.
+/// Flags of commands that run a model.
 void add_foreign_model_flags(Flags& flags);
-/// Of commands that take a prompt as it is.
+/// Flags of commands that take a prompt as it is.
 void add_foreign_prompt_flags(Flags& flags);
 
 }  // namespace canopy::cli

@@ -22,7 +22,7 @@ struct SpeculationOptions {
   std::optional<int> tree_size, tree_depth;
   bool adaptive = false;  // with chain: its length follows the draft's confidence
   std::optional<double> lenience;
-  /// Of single methods, as method_numbers() lists them.
+  /// Numbers of single methods, as method_numbers() lists them.
   std::vector<std::optional<double>> numbers =
       std::vector<std::optional<double>>(method_numbers().size());
   // These belong to --medusa.

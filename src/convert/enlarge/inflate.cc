@@ -102,7 +102,7 @@ class EnlargedRow {
   const std::uint64_t random_seed_;
   std::vector<float> floats_;
   std::vector<std::uint16_t> values_, unordered_;
-  // Of the expert that is being written: the small model's units in its order, and their factors.
+  // Parts of the expert that is being written: the small model's units in its order, and factors.
   std::uint64_t units_of_ = 0;
   std::vector<std::int32_t> unit_;
   std::vector<float> factor_;

@@ -82,7 +82,7 @@ struct Decisions {
   /// exact.
   std::optional<std::string> changes() const;
   KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
-  /// Of `draft` and `inner`.
+  /// Bounds of `draft` and `inner`.
   DraftBounds draft_bounds(const ModelConfig& target) const;
   DraftBounds inner_bounds() const;
 };
@@ -98,8 +98,9 @@ struct MemoryPlan {
   std::uint64_t sweep_bytes = 0;     // target weights that are read from disk in every sweep
   std::uint64_t ring_bytes = 0;      // in transit to where they are computed with
   double resident_layers = 0, ring_layers = 0;  // the same, in layers of this model
-  /// Of experts that are read when rows choose them: then `residency` is of a layout with experts
-  /// apart, and `resident_bytes` counts those that stay. 0: experts are in their layers' units.
+  /// Slots of experts that are read when rows choose them: then `residency` is of a layout with
+  /// experts apart, and `resident_bytes` counts those that stay. 0: experts are in their layers'
+  /// units.
   std::size_t expert_slots = 0;
   /// Texts and resident weights share this memory where it is not 0
   /// (src/engine/pool/memory_pool.h): the KV pools, which the ledger has as if they were full, and

@@ -33,7 +33,7 @@ class PatternWork {
 /// Source: Brzozowski, "Derivatives of Regular Expressions", J. ACM 11 (1964).
 class Expressions {
  public:
-  /// Of characters of `classes` classes.
+  /// Makes expressions over characters of `classes` classes.
   Expressions(std::size_t classes, PatternWork& work);
 
   // All texts of each kind.

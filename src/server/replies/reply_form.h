@@ -50,7 +50,7 @@ std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& mode
 std::unique_ptr<ReplyForm> openai_form(const Answer& answer, const ServedModel& model);
 std::unique_ptr<ReplyForm> llama_form(const Answer& answer, const ServedModel& model);
 std::unique_ptr<ReplyForm> anthropic_form(const Answer& answer);
-/// Of OpenAI's Responses API; the request has its terms.
+/// Form of OpenAI's Responses API; the request has its terms.
 std::unique_ptr<ReplyForm> responses_form(const Answer& answer);
 /// Lists the items of such a reply's output, of an answer that has ended.
 nlohmann::ordered_json response_output(const Answer& answer);

@@ -49,7 +49,7 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
   if (const auto best = fields.integer("best_of", 1, defaults.most_choices);
       best && *best != request.choices)
     fields.fail("best_of", "is not supported with another n");
-  // Of use to a service that knows its users.
+  // Fields of use to a service that knows its users.
   fields.pass_over({"user", "metadata", "store", "safety_identifier", "prompt_cache_key",
                     "prompt_cache_retention"});
   if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")

@@ -78,12 +78,12 @@ enum class AnthropicAsk : std::uint8_t { kText, kCount };
 /// Throws ApiError 400 naming the member: not what the API has, or not supported.
 CompletionRequest read_chat_request(const nlohmann::ordered_json& body, const Defaults& defaults);
 CompletionRequest read_text_request(const nlohmann::ordered_json& body, const Defaults& defaults);
-/// Of llama-server's /completion.
+/// Reads llama-server's /completion.
 CompletionRequest read_llama_request(const nlohmann::ordered_json& body, const Defaults& defaults);
-/// Of Anthropic's /v1/messages.
+/// Reads Anthropic's /v1/messages.
 CompletionRequest read_anthropic_request(const nlohmann::ordered_json& body,
                                          const Defaults& defaults, AnthropicAsk ask);
-/// Of OpenAI's /v1/responses; `stored`: what it may go on from.
+/// Reads OpenAI's /v1/responses; `stored`: what it may go on from.
 CompletionRequest read_responses_request(const nlohmann::ordered_json& body,
                                          const Defaults& defaults, const StoredResponses& stored);
 

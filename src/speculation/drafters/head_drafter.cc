@@ -148,7 +148,7 @@ void HeadDrafter::guess(std::span<const std::int32_t> slots, int heads, int rank
 std::vector<Draft> HeadDrafter::grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                                      Stream& stream, std::stop_token stop) {
   require(has_room(shape, static_cast<int>(requests.size())),
-          "draft: no room was made for so many trees of this size");
+          "draft: room was made for fewer trees of this size");
   if (stop.stop_requested()) throw Stopped();
   std::vector<Draft> drafts;
   std::vector<std::int32_t> slots;

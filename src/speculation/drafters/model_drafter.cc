@@ -139,7 +139,7 @@ std::vector<Draft> ModelDrafter::grow_valued(std::span<const DraftRequest> reque
     valued.push_back({texts[r], growers.back().get()});
   }
   require(static_cast<int>(valued.size()) * run <= ShapeGrower::room_of(config_).run,
-          "draft: no room was made for so many valued trees of this size");
+          "draft: room was made for fewer valued trees of this size");
   std::vector<Draft> of_shape, by_rows;
   if (!drawn.empty()) of_shape = shape_grower_->grow(model_, drawn, stream, stop);
   if (!valued.empty()) by_rows = frontier_->grow(model_, valued, stream, stop);

@@ -177,7 +177,7 @@ std::size_t ModelFreeDrafter::host_bytes(const ModelFreeDraft& draft, int vocab,
 std::vector<Draft> ModelFreeDrafter::grow(std::span<const DraftRequest> requests,
                                           const TreeShape& shape, Stream&, std::stop_token stop) {
   require(has_room(shape, static_cast<int>(requests.size())),
-          "draft: no room was made for so many trees of this size");
+          "draft: room was made for fewer trees of this size");
   std::vector<Draft> drafts;
   for (const DraftRequest& request : requests) {
     if (stop.stop_requested()) throw Stopped();

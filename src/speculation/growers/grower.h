@@ -73,7 +73,7 @@ class Grower {
   /// those to run next, parents before children; none: the tree is done.
   virtual std::vector<DraftedNode> take(std::span<const DraftedRow> rows) = 0;
   virtual GrownTree finish() = 0;
-  /// Of a chain: how sure the draft was of the row that each token came from; else empty.
+  /// Probabilities that the draft gave a chain's tokens, by the row of each; else empty.
   virtual std::span<const double> confidences() const { return {}; }
 };
 

@@ -125,7 +125,7 @@ std::vector<Draft> ShapeGrower::grow(Transformer& model, std::span<const Request
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
   require(room().holds(TreeRoom::of(config_.shape).for_texts(static_cast<int>(requests.size()))),
-          "draft: no room was made for so many trees of this size");
+          "draft: room was made for fewer trees of this size");
   require(model.config().vocab >= config_.vocab,
           "draft: the model has fewer tokens than the grower was made for");
   std::vector<int> length;

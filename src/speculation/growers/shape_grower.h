@@ -39,7 +39,7 @@ class ShapeGrower {
     Drawing drawing = Drawing::kTopK;
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
-    /// Of all sequences of a grow together; where it is empty, what max_requests trees of the shape
+    /// Room for all sequences of a grow together; where empty, what max_requests trees of the shape
     /// need.
     TreeRoom room = {};
     Growth growth = {};   // kShape, or what a FrontierGrower is made for

@@ -184,7 +184,7 @@ bool RowEditor::edit(Stream& stream, ConstTensorView logits, std::span<const Row
     edits.allowed = {
         stage(bits_), DType::kU32, {static_cast<std::int64_t>(bits_.size()) / words, words}};
   }
-  require(staged_.size() <= bytes_, "no room was made for so many edits of logits");
+  require(staged_.size() <= bytes_, "room was made for fewer edits of logits");
   device_->upload(stream, buffer_.data(), staged_);
   device_->ops().edit_logits(stream, logits, edits, y);
   return some_may_follow;

@@ -299,7 +299,7 @@ NVFP4_CONFIGS = {
     "llama_modelopt": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
         quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"])),
 }
-# Of rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
+# Rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
 LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
                   tie_word_embeddings=False)
 # What GGUF calls an architecture, where that is not its model_type.

@@ -63,7 +63,7 @@ class Shape:
     long: tuple = ()  # the tokens after which a text's positions have other frequencies, and these
     rotated: list = field(default_factory=list)  # by layer; empty: all are
     neighbours: bool = False  # are rotated, in place of halves
-    # Of what the attention reads, of what it gives, and the same of the MLP; "" where there is none.
+    # Norms of what the attention reads, of what it gives, and the same of the MLP; "" where there is none.
     norms: tuple = ("input_layernorm", "", "post_attention_layernorm", "")
     plus: float = 0.0  # added to the weights of norms
     value_norm: bool = False  # by heads, without weights

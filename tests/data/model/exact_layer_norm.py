@@ -33,7 +33,7 @@ NAMES = {
 
 
 def slopes(heads):
-    """Of each head: 2^(-8 i / m) for the largest power of two m <= heads, then of 2 m every second."""
+    """Slope of each head: 2^(-8 i / m) for the largest power of two m <= heads, then of 2 m every second."""
     m = 2 ** int(np.log2(heads))
     first = [2.0 ** (-8 * i / m) for i in range(1, m + 1)]
     return np.array(first + [2.0 ** (-4 * i / m) for i in range(1, 2 * (heads - m), 2)])

@@ -47,7 +47,7 @@ class Twin:
         self.run = [()]
 
     def q(self, path):
-        """Of a path's last token."""
+        """Probability of a path's last token."""
         above = path[:-1]
         last = (self.text + above)[-1]
         return self.rows[len(above) % 3][last][path[-1]] / 1024

@@ -62,7 +62,7 @@ def main():
     hidden = model.model(torch.tensor([text])).last_hidden_state[0]
     golden = {"prompt": prompt, "text": text[PROMPT:], "guesses": {}}
     for kind, logits in kinds.items():
-        # Of a text of n tokens the last is a tree's root, and the heads read what predicted it.
+        # The last of a text's n tokens is a tree's root, and the heads read what predicted it.
         golden["guesses"][kind] = {
             n: [best(logits(hidden[n - 2], head, model.lm_head.weight)) for head in range(HEADS)]
             for n in range(PROMPT + 1, PROMPT + NEW)}

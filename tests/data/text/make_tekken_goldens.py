@@ -25,7 +25,7 @@ from make_tokenizer_goldens import TEKKEN, TEXTS, byte_level, isolate, runs, tex
 HERE = pathlib.Path(__file__).parent / "mistral"
 SPECIALS = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "<pad>", "<|im_start|>", "<|im_start"]
 FILLED = 16
-# Of two ways to join a token the rank of the parts says nothing: "ligh" comes before its parts "gh" and "ig".
+# The rank of the parts does not choose between two ways to join a token: "ligh" comes before its parts "gh" and "ig".
 ORDER = ["ligh", "gh", "ig", "lig", "aaa", "aa", "aaaaaaa", "  \n", "unmergeable", " unmergeable", "world", "é", "🌲"]
 CUT = ["memory", " memory", "Hello"]
 MORE = [
