@@ -179,7 +179,7 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
            Case{awq_parts(), [](Parts& p) { p["qweight"].stored_dtype = "F8_X"; }, "'a.b.qweight'"},
            Case{awq_parts(), [](Parts& p) { p["qzeros"].bytes.resize(12); }, "has 12 bytes"},
            Case{awq_parts(), [](Parts& p) { p["scales"].stored_dtype = "I16"; },
-                "'a.b.scales' is 'I16' [2, 16], not scales in F16, BF16 or F32"},
+                "'a.b.scales' is 'I16' [2, 16] of 64 bytes, not scales in F16, BF16 or F32"},
            Case{awq_parts(),
                 [](Parts& p) {
                   p.tensors.push_back(scales("weight", {16, 64}));
@@ -201,7 +201,7 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
            Case{whole_parts(), [](Parts& p) { p.erase("weight_scale"); },
                 "its part 'a.b.weight_scale' is missing"},
            Case{whole_parts(), [](Parts& p) { p["weight_zero_point"].stored_dtype = "U8"; },
-                "'a.b.weight_zero_point' is 'U8' [16, 2], not a matrix of I8"},
+                "'a.b.weight_zero_point' is 'U8' [16, 2] of 32 bytes, not a matrix of I8"},
            Case{whole_parts(),
                 [](Parts& p) {
                   p["weight_zero_point"] = bytes_part("weight_zero_point", {16, 1});

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,7 +12,7 @@
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
-#include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/quantized/part_checks.h"
 
 namespace canopy {
 
@@ -35,10 +34,6 @@ constexpr std::array<std::string_view, 2> kOfActivations{".input_scale", ".input
 const Suffixes& suffixes_of(MatrixParts::Layout layout) {
   if (layout == MatrixParts::Layout::kBytes) return kOfBytes;
   return layout == MatrixParts::Layout::kCompressed ? kOfPacked : kOfQweight;
-}
-
-std::string type_of(const TensorEntry& tensor) {
-  return tensor.foreign_dtype.value_or(name(tensor.dtype));
 }
 
 std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
@@ -126,11 +121,6 @@ class Join {
     return at->second;
   }
 
-  [[noreturn]] static void refuse_part(const TensorEntry& tensor, const std::string& wanted) {
-    throw Error("its part " + in_quotes(tensor.name) + " is " + in_quotes(type_of(tensor)) + " " +
-                to_string(tensor.shape) + ", not " + wanted);
-  }
-
   /// Of a type whose size the reader of the container does not know.
   static void require_bytes(const TensorEntry& tensor, std::uint64_t of_each,
                             const std::string& wanted) {
@@ -163,16 +153,6 @@ class Join {
     require_bytes(tensor, row_bytes(tensor.dtype, 1), "scales in F16, BF16 or F32");
   }
 
-  template <class Number>
-  std::vector<Number> read(const TensorEntry& tensor) const {
-    HeaderReader reader(index_.files[static_cast<std::size_t>(tensor.file)],
-                        std::numeric_limits<std::uint64_t>::max());
-    reader.skip_to(tensor.offset);
-    std::vector<Number> values(tensor.bytes / sizeof(Number));
-    reader.read(values.data(), tensor.bytes);
-    return values;
-  }
-
   /// Reads rows and columns from the shapes, and the bits where these say them.
   void put_shape(MatrixParts& m) {
     const Shape& codes = m.codes.shape;
@@ -188,7 +168,8 @@ class Join {
         refuse_part(*shape, "two of I64");
       require_bytes(*shape, narrow ? 4 : 8, "two of I64");
       const auto put = [&](const auto& values) { m.rows = values[0], m.columns = values[1]; };
-      narrow ? put(read<std::int32_t>(*shape)) : put(read<std::int64_t>(*shape));
+      narrow ? put(read_part_as<std::int32_t>(index_, *shape))
+             : put(read_part_as<std::int64_t>(index_, *shape));
       if (m.rows != codes[0] || m.columns < 1 || m.columns > kMostDim)
         throw Error("its part " + in_quotes(shape->name) + " says " +
                     to_string(Shape{m.rows, m.columns}) + ", but its codes are " +
@@ -246,7 +227,7 @@ class Join {
     require_numbers(order, 1, "I32", sizeof(std::int32_t));
     if (order.shape != Shape{m.columns})
       refuse_part(order, "a vector of " + std::to_string(m.columns) + " groups");
-    const std::vector<std::int32_t> groups = read<std::int32_t>(order);
+    const std::vector<std::int32_t> groups = read_part_as<std::int32_t>(index_, order);
     // compressed-tensors has -1 where there is no order.
     if (std::ranges::all_of(groups, [](std::int32_t g) { return g == -1; })) return;
     for (std::size_t k = 0; k < groups.size(); ++k)
