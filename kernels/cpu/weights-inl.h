@@ -116,7 +116,7 @@ struct BlockVectors {
 };
 /// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
 template <class Format>
-requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
+requires(Format::kGroupElements > 0 && !format::kIsOfTable<Format>) struct BlockVectors<Format> {
   static constexpr size_t kGroup = Format::kGroupElements;
   static constexpr size_t kGroups = Format::kBlockElements / kGroup;
   static constexpr bool kHasMinimum = Format::kMinimumAt >= 0;

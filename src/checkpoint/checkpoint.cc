@@ -17,6 +17,7 @@
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
+#include "src/checkpoint/quantized/table_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -391,6 +392,8 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       join_integer_tensors(index, *scheme.integers, config);
     else if (scheme.nvfp4)
       join_nvfp4_tensors(index, *scheme.nvfp4, config);
+    else if (scheme.tables)
+      join_table_tensors(index, config);
     else if (scheme.mxfp4)
       join_mxfp4_tensors(index, config);
     else

@@ -11,6 +11,7 @@
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
+#include "src/checkpoint/quantized/table_tensors.h"
 #include "src/checkpoint/readers.h"
 #include "src/convert/rows_of_parts.h"
 #include "tests/test_data.h"
@@ -31,6 +32,7 @@ struct GoldenMatrix {
     const Quantization scheme = quantization_of(config);
     if (scheme.nvfp4) join_nvfp4_tensors(index, *scheme.nvfp4, model);
     if (scheme.mxfp4) join_mxfp4_tensors(index, model);
+    if (scheme.tables) join_table_tensors(index, model);
     if (scheme.integers) join_integer_tensors(index, *scheme.integers, model);
   }
   const TensorEntry& tensor(const std::string& name) const {
@@ -114,7 +116,9 @@ INSTANTIATE_TEST_SUITE_P(
         FormCase{"packed_tensor", DType::kI4_64}, FormCase{"whole_channel", DType::kI8_32},
         FormCase{"whole_zeros", DType::kI8_32}, FormCase{"whole_tensor", DType::kI8_128},
         FormCase{"mxfp4", DType::kMXFP4}, FormCase{"nvfp4", DType::kF4_256},
-        FormCase{"modelopt", DType::kF4_256}),
+        FormCase{"modelopt", DType::kF4_256}, FormCase{"nf4", DType::kNF4},
+        FormCase{"nf4_doubled", DType::kNF4}, FormCase{"nf4_128", DType::kNF4},
+        FormCase{"fp4", DType::kFP4}, FormCase{"fp4_doubled", DType::kFP4}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

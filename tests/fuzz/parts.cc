@@ -8,6 +8,7 @@
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
+#include "src/checkpoint/quantized/table_tensors.h"
 #include "src/convert/rows_of_parts.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -29,7 +30,8 @@ constexpr const char* kSchemes[] = {
     R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})",
     R"({"format": "nvfp4-pack-quantized", "config_groups": {"a": {"weights": {
          "num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}})",
-    R"({"quant_method": "mxfp4"})"};
+    R"({"quant_method": "mxfp4"})",
+    R"({"quant_method": "bitsandbytes", "load_in_4bit": true})"};
 
 void make(const TensorEntry& tensor, std::string_view file) {
   constexpr std::int64_t kMostRows = 64, kMostColumns = 1 << 16;
@@ -69,6 +71,7 @@ void fuzz_one(std::string_view input) {
       ModelConfig config;
       if (scheme.nvfp4) join_nvfp4_tensors(index, *scheme.nvfp4, config);
       if (scheme.mxfp4) join_mxfp4_tensors(index, config);
+      if (scheme.tables) join_table_tensors(index, config);
       if (scheme.integers) join_integer_tensors(index, *scheme.integers, config);
       for (const TensorEntry& tensor : index.tensors) {
         if (!tensor.parts) continue;

@@ -299,6 +299,21 @@ NVFP4_CONFIGS = {
     "llama_modelopt": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
         quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"])),
 }
+
+
+def bitsandbytes(quant_type, doubled):
+    return dict(quant_method="bitsandbytes", load_in_4bit=True, load_in_8bit=False, bnb_4bit_quant_type=quant_type,
+                bnb_4bit_use_double_quant=doubled, bnb_4bit_compute_dtype="bfloat16", bnb_4bit_quant_storage="uint8")
+
+
+TABLE_CONFIGS = {
+    "llama_nf4": family("LlamaForCausalLM", "llama", **sizes(128, 192, 2, 4, 2), rms_norm_eps=1e-4, rope_theta=10000.0,
+                        rope_scaling=None, tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+                        torch_dtype="bfloat16", quantization_config=bitsandbytes("nf4", True)),
+    "qwen2_fp4": family("Qwen2ForCausalLM", "qwen2", **sizes(64, 128, 2, 4, 2), rms_norm_eps=1e-4, rope_theta=1000000.0,
+                        use_sliding_window=False, tie_word_embeddings=False, torch_dtype="bfloat16",
+                        quantization_config=bitsandbytes("fp4", False)),
+}
 # Of rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
 LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
                   tie_word_embeddings=False)
