@@ -114,9 +114,10 @@ struct BlockVectors {
     return hn::Load(Floats(), values);
   }
 };
-/// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
+/// format::element_of_group for a vector, with the same bits: the products are exact, fused or not,
+/// or the only operation.
 template <class Format>
-requires(Format::kGroupElements > 0 && !format::kIsOfTable<Format>) struct BlockVectors<Format> {
+requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
   static constexpr size_t kGroup = Format::kGroupElements;
   static constexpr size_t kGroups = Format::kBlockElements / kGroup;
   static constexpr bool kHasMinimum = Format::kMinimumAt >= 0;
@@ -140,7 +141,7 @@ requires(Format::kGroupElements > 0 && !format::kIsOfTable<Format>) struct Block
     }
   }
   HWY_INLINE Vec operator()(size_t at) const {
-    const Vec codes = hn::ConvertTo(Floats(), codes_of(Format(), block, at));
+    const Vec codes = float_codes(Format(), block, at);
     const Vec scales = hn::Set(Floats(), scale[at / kGroup]);
     if constexpr (kHasMinimum)
       return hn::MulAdd(scales, codes, hn::Set(Floats(), minimum[at / kGroup]));
