@@ -168,8 +168,8 @@ class Join {
         refuse_part(*shape, "two of I64");
       require_bytes(*shape, narrow ? 4 : 8, "two of I64");
       const auto put = [&](const auto& values) { m.rows = values[0], m.columns = values[1]; };
-      narrow ? put(read_part_as<std::int32_t>(index_, *shape))
-             : put(read_part_as<std::int64_t>(index_, *shape));
+      narrow ? put(read_part_as<std::int32_t>(index_.files, *shape))
+             : put(read_part_as<std::int64_t>(index_.files, *shape));
       if (m.rows != codes[0] || m.columns < 1 || m.columns > kMostDim)
         throw Error("its part " + in_quotes(shape->name) + " says " +
                     to_string(Shape{m.rows, m.columns}) + ", but its codes are " +
@@ -227,7 +227,7 @@ class Join {
     require_numbers(order, 1, "I32", sizeof(std::int32_t));
     if (order.shape != Shape{m.columns})
       refuse_part(order, "a vector of " + std::to_string(m.columns) + " groups");
-    const std::vector<std::int32_t> groups = read_part_as<std::int32_t>(index_, order);
+    const std::vector<std::int32_t> groups = read_part_as<std::int32_t>(index_.files, order);
     // compressed-tensors has -1 where there is no order.
     if (std::ranges::all_of(groups, [](std::int32_t g) { return g == -1; })) return;
     for (std::size_t k = 0; k < groups.size(); ++k)

@@ -98,7 +98,7 @@ class Join {
     if (tensor.foreign_dtype || tensor.dtype != DType::kF32 || !one ||
         tensor.bytes != sizeof(float))
       refuse_part(tensor, "one F32");
-    const float factor = read_part_as<float>(index_, tensor).front();
+    const float factor = read_part_as<float>(index_.files, tensor).front();
     if (!std::isfinite(factor) || factor <= 0)
       throw Error("its part " + in_quotes(tensor.name) + " is not finite and above zero");
     return factor;

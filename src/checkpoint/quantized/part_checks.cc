@@ -28,8 +28,9 @@ void require_part(const TensorEntry& tensor, const std::string& type, std::uint6
   if (!fits || bytes != tensor.bytes) refuse_part(tensor, in_quotes(type) + " " + to_string(shape));
 }
 
-std::vector<std::byte> read_part(const TensorIndex& index, const TensorEntry& tensor) {
-  HeaderReader reader(index.files[static_cast<std::size_t>(tensor.file)],
+std::vector<std::byte> read_part(std::span<const std::filesystem::path> files,
+                                 const TensorEntry& tensor) {
+  HeaderReader reader(files[static_cast<std::size_t>(tensor.file)],
                       std::numeric_limits<std::uint64_t>::max());
   reader.skip_to(tensor.offset);
   std::vector<std::byte> bytes(tensor.bytes);

@@ -51,7 +51,7 @@ class Join {
     if (type_of(state) != "U8" || state.shape.size() != 1 || state.bytes > kMostStateBytes)
       refuse_part(state, "a text in U8");
     gone_.insert(state.name);
-    const std::vector<char> text = read_part_as<char>(index_, state);
+    const std::vector<char> text = read_part_as<char>(index_.files, state);
     const nlohmann::json object = in_context("reading its part " + in_quotes(state.name), [&] {
       return parse_json({text.data(), text.size()});
     });
@@ -78,7 +78,7 @@ class Join {
     require_part(m.codes, "U8", 1, {weights / 2, 1});
     const TensorEntry& table = part(".quant_map");
     require_part(table, "F32", sizeof(float), {16});
-    if (!std::ranges::equal(read_part_as<float>(index_, table), Format::kTable.entries))
+    if (!std::ranges::equal(read_part_as<float>(index_.files, table), Format::kTable.entries))
       throw Error("its part " + in_quotes(table.name) + " is not the table of " + type);
     const std::int64_t groups = divided_up(weights, m.group);
     if (fields.given("nested_offset")) m.doubled = read_doubled(fields, groups);
@@ -123,7 +123,7 @@ class Join {
                                  .offset = static_cast<float>(offset.value_or(0))};
     require_part(values, "F32", sizeof(float), {std::ssize(doubled.values)});
     require_part(doubled.scales, "F32", sizeof(float), {divided_up(groups, doubled.group)});
-    std::ranges::copy(read_part_as<float>(index_, values), doubled.values.begin());
+    std::ranges::copy(read_part_as<float>(index_.files, values), doubled.values.begin());
     return std::make_shared<const MatrixParts::Doubled>(std::move(doubled));
   }
 

@@ -358,6 +358,11 @@ def write_gguf(path, config, weights, types):
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)
         back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(shapes[name]) - np.float32(plus)
+        if path.stem.endswith("_factors") and kind == Q.NVFP4:  # which products are multiplied by
+            factors = np.array([0.6, 1.7, 0.9, 1.3, 0.8], np.float32)[:len(w) if w.ndim == 3 else 1]
+            out.add_tensor(target.replace(".weight", ".scale"), factors)
+            out.add_tensor(target.replace(".weight", ".input_scale"), np.ones(1, np.float32))
+            back = back * factors.reshape(-1, *[1] * (w.ndim - 1))
         stored[name] = to_halves(back, permuted) if permuted else back
     out.write_header_to_file()
     out.write_kv_data_to_file()
