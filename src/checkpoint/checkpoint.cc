@@ -337,7 +337,9 @@ void refuse_parts(const std::filesystem::path& directory, const std::vector<Tens
   if (std::ranges::none_of(tensors, [](const auto& t) { return t.parts != nullptr; })) return;
   throw Error(directory.string() + " has weights that do not lie by rows (" + config.quantization +
               "): write them so once, with the same values, by `canopy pack -m " +
-              directory.string() + " -o DIR`, and take DIR as the model");
+              directory.string() +
+              " -o DIR`, and take DIR as the model; --repack DIR of generate, chat and serve does "
+              "both");
 }
 
 Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
