@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
 
@@ -305,7 +306,7 @@ void make_table(const MatrixParts& m, Range lying, std::int64_t count, const Rea
 void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                         const ReadAt& read_at, std::vector<std::byte>& into) {
   const MatrixParts& m = *tensor.parts;
-  into.assign(row_bytes(tensor.dtype, tensor.shape[1]) * static_cast<std::size_t>(count), {});
+  into.assign(place_of_rows(tensor, first, count).bytes, {});
   if (count == 0) return;
   const std::int64_t ratio = tensor.shape[1] / m.columns;
   first = m.first_row + m.row_step * first * ratio, count *= ratio;
@@ -321,6 +322,21 @@ void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int6
     return;
   }
   const Maker maker(m, lying, read_at);
+  if (find_grouped_format(tensor.dtype) != nullptr)
+    return visit_format(GroupedFormats(), tensor.dtype, [&]<class Format>(Format) {
+      using Group = typename Format::Group;
+      const std::int64_t groups = Format::groups(tensor.companion.bytes().data());
+      std::byte* at = into.data();
+      for (std::int64_t row = first; row < first + count; ++row) {
+        for (std::int64_t g = 0; g < groups; ++g, at += Format::kGroupBytes) {
+          Group::put_scale(at, maker.scale(row, g));
+          at[Group::kZeroAt] = static_cast<std::byte>(maker.zero(row, g));
+        }
+        for (std::int64_t k = 0; k < m.columns; ++k)
+          Group::put_code(at - Group::kCodesAt, static_cast<int>(k), maker.code(row, k));
+        at += Format::fixed_bytes(m.columns);
+      }
+    });
   visit_format(IntegerFormats(), tensor.dtype, [&]<class Format>(Format) {
     std::byte* block = into.data();
     for (std::int64_t row = first; row < first + count; ++row)

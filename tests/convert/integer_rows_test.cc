@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "src/base/formats/weight_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
@@ -53,10 +53,12 @@ struct GoldenMatrix {
           read(part, at, into);
         },
         bytes);
-    std::vector<float> values(static_cast<std::size_t>(count * matrix.shape[1]));
-    EXPECT_EQ(bytes.size(),
-              row_bytes(matrix.dtype, matrix.shape[1]) * static_cast<std::size_t>(count));
-    dequantize_row(matrix.dtype, bytes.data(), values);
+    const auto columns = static_cast<std::size_t>(matrix.shape[1]);
+    std::vector<float> values(static_cast<std::size_t>(count) * columns);
+    EXPECT_EQ(bytes.size(), place_of_rows(matrix, first, count).bytes);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+      row_as_f32(matrix.dtype, row_at(&bytes[i * place_of_rows(matrix, 0, 1).bytes], matrix, first),
+                 std::span(values).subspan(i * columns, columns));
     return values;
   }
   void read(const TensorEntry& tensor, std::uint64_t at, std::span<std::byte> into) const {
@@ -118,7 +120,9 @@ INSTANTIATE_TEST_SUITE_P(
         FormCase{"mxfp4", DType::kMXFP4}, FormCase{"nvfp4", DType::kF4_256},
         FormCase{"modelopt", DType::kF4_256}, FormCase{"nf4", DType::kNF4},
         FormCase{"nf4_doubled", DType::kNF4}, FormCase{"nf4_128", DType::kNF4},
-        FormCase{"fp4", DType::kFP4}, FormCase{"fp4_doubled", DType::kFP4}),
+        FormCase{"fp4", DType::kFP4}, FormCase{"fp4_doubled", DType::kFP4},
+        FormCase{"gptq_order", DType::kI4Grouped}, FormCase{"gptq_order_8", DType::kI8Grouped},
+        FormCase{"packed_order", DType::kI4Grouped}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "src/base/error.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
@@ -54,6 +55,10 @@ const WeightFormat& format_of_rows(int bits, std::int64_t group, std::int64_t co
   return *best;
 }
 
+const GroupedFormat& grouped_format_of(int bits) {
+  return *std::ranges::find(kGroupedFormats, bits, &GroupedFormat::bits);
+}
+
 class Join {
  public:
   Join(TensorIndex& index, const IntegerScheme& scheme)
@@ -78,16 +83,22 @@ class Join {
     }
     put_shape(m);
     put_form(m);
-    if (const TensorEntry* const order = find(suffixes_.groups)) require_natural_order(*order, m);
-    const WeightFormat& format = format_of_rows(m.bits, m.group, m.columns);
+    std::vector<std::int32_t> groups;  // of columns in an order of their own
+    if (const TensorEntry* const order = find(suffixes_.groups)) groups = read_groups(*order, m);
     TensorEntry matrix = codes;
     matrix.name = module_ + ".weight";
     if (!bytes() && by_name_.contains(matrix.name))
       throw Error("there is also " + in_quotes(matrix.name) + ", and which of them counts is open");
     matrix.foreign_dtype.reset();
-    matrix.dtype = format.dtype;
     matrix.shape = {m.rows, m.columns};
-    matrix.bytes = tensor_bytes(format.dtype, matrix.shape);
+    if (groups.empty()) {
+      matrix.dtype = format_of_rows(m.bits, m.group, m.columns).dtype;
+    } else {
+      const GroupedFormat& format = grouped_format_of(m.bits);
+      matrix.dtype = format.dtype;
+      matrix.companion = companion_of_groups(format, groups, m.rows);
+    }
+    matrix.bytes = tensor_bytes(matrix);
     matrix.parts = std::make_shared<const MatrixParts>(std::move(m));
     gone_.insert(codes.name);
     for (const std::string_view suffix : kOfActivations)
@@ -222,20 +233,23 @@ class Join {
            (!m.zeros || m.zeros->shape == Shape{divided_up(m.rows, fields), groups});
   }
 
-  /// Throws Error unless the groups are runs of columns.
-  void require_natural_order(const TensorEntry& order, const MatrixParts& m) const {
+  /// Returns the group of each column; nothing where they are runs of columns.
+  std::vector<std::int32_t> read_groups(const TensorEntry& order, const MatrixParts& m) const {
     require_numbers(order, 1, "I32", sizeof(std::int32_t));
     if (order.shape != Shape{m.columns})
       refuse_part(order, "a vector of " + std::to_string(m.columns) + " groups");
-    const std::vector<std::int32_t> groups = read_part_as<std::int32_t>(index_.files, order);
+    std::vector<std::int32_t> groups = read_part_as<std::int32_t>(index_.files, order);
     // compressed-tensors has -1 where there is no order.
-    if (std::ranges::all_of(groups, [](std::int32_t g) { return g == -1; })) return;
-    for (std::size_t k = 0; k < groups.size(); ++k)
-      if (groups[k] != static_cast<std::int64_t>(k) / m.group)
+    if (std::ranges::all_of(groups, [](std::int32_t g) { return g == -1; })) return {};
+    bool natural = true;
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+      if (groups[k] < 0 || groups[k] >= divided_up(m.columns, m.group))
         throw Error("its part " + in_quotes(order.name) + " gives column " + std::to_string(k) +
-                    " group " + std::to_string(groups[k]) +
-                    ": columns ordered by activation (desc_act, actorder) are not supported; take "
-                    "the model quantised without, in BF16, or as a GGUF file in Q4_K");
+                    " group " + std::to_string(groups[k]) + " of " +
+                    std::to_string(divided_up(m.columns, m.group)));
+      natural = natural && groups[k] == static_cast<std::int64_t>(k) / m.group;
+    }
+    return natural ? std::vector<std::int32_t>() : groups;
   }
 
   TensorIndex& index_;

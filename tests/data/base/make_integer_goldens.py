@@ -8,8 +8,9 @@ Each file has the parts of a matrix `m` in the form that NAME.json, a quantizati
 `m.expected`, its weights as float32, which hold them exactly. Codes and zero points are random and have
 every value; scales are random but for chosen ones: zero, negative, the smallest and the largest of their
 type. compressed-tensors' own dequantizer, which rounds to the scales' type, agrees with each of its
-matrices; the definition of AWQ's and GPTQ's forms stands in ../model/integer_form.py. MXFP4 is GPT-OSS's form, with
-the values that transformers gives it, and NF4 and FP4 are bitsandbytes', whose values agree. Deterministic.
+matrices but those ordered by activation, which this version knows no longer; the definition of AWQ's and GPTQ's
+forms stands in ../model/integer_form.py. MXFP4 is GPT-OSS's form, with the values that transformers gives it, and NF4
+and FP4 are bitsandbytes', whose values agree. Deterministic.
 """
 
 import json
@@ -39,12 +40,12 @@ def awq(group):
     return dict(quant_method="awq", bits=4, group_size=group, zero_point=True, version="gemm")
 
 
-def gptq(bits, group, **keys):
-    return dict(quant_method="gptq", bits=bits, group_size=group, desc_act=False, sym=False, **keys)
+def gptq(bits, group, desc_act=False, **keys):
+    return dict(quant_method="gptq", bits=bits, group_size=group, desc_act=desc_act, sym=False, **keys)
 
 
-def packed(bits, strategy, group=None, symmetric=True, form="pack-quantized"):
-    args = dict(num_bits=bits, type="int", symmetric=symmetric, strategy=strategy, group_size=group)
+def packed(bits, strategy, group=None, symmetric=True, form="pack-quantized", **keys):
+    args = dict(num_bits=bits, type="int", symmetric=symmetric, strategy=strategy, group_size=group, **keys)
     return dict(quant_method="compressed-tensors", format=form, ignore=["lm_head"],
                 config_groups=dict(group_0=dict(targets=["Linear"], weights=args)))
 
@@ -69,6 +70,9 @@ MATRICES = {
     "whole_channel": (packed(8, "channel", form="int-quantized"), 7, 160, BF16),
     "whole_zeros": (packed(8, "group", 32, False, "int-quantized"), 5, 96, F16),
     "whole_tensor": (packed(8, "tensor", form="int-quantized"), 5, 128, F16),
+    "gptq_order": (gptq(4, 128, True), 24, 416, F16),
+    "gptq_order_8": (gptq(8, 32, True, checkpoint_format="gptq_v2"), 12, 160, BF16),
+    "packed_order": (packed(4, "group", 32, False, actorder="group"), 11, 96, F16),
 }
 # bitsandbytes' type, weights that share a factor, and if factors are bytes.
 TABLES = {"nf4": ("nf4", 64, False), "nf4_doubled": ("nf4", 64, True), "nf4_128": ("nf4", 128, False),
@@ -100,16 +104,21 @@ def matrix(scheme, rows, columns, dtype, rng):
         zeros[:] = 2**(bits - 1)
     if strategy == "tensor":
         scales[:] = scales[0, 0]
-    expected = integer_form.values(codes, zeros, scales, group)
+    of = integer_form.groups_of(columns, group)
+    if integer_form.is_ordered(scheme):
+        of = rng.permutation(of)
+    expected = integer_form.values(codes, zeros, scales, group, of)
     stored = integer_form.stored(scheme, codes, zeros, scales)
     if strategy == "tensor":
         stored["weight_scale"] = scales[0, :1].contiguous()
-    if scheme["quant_method"] == "compressed-tensors" and columns % max(group, 1) == 0:
+    if integer_form.is_ordered(scheme) and scheme["quant_method"] == "compressed-tensors":
+        stored["weight_g_idx"] = torch.from_numpy(of.astype(np.int32))
+    elif scheme["quant_method"] == "compressed-tensors" and columns % max(group, 1) == 0:
         args = QuantizationScheme(targets=["Linear"], weights=scheme["config_groups"]["group_0"]["weights"])
         theirs = COMPRESSORS[scheme["format"]].decompress(stored, args)["weight"]
         assert (torch.from_numpy(expected).to(dtype) == theirs).all()
     if scheme["quant_method"] == "gptq":
-        stored["g_idx"] = torch.arange(columns, dtype=torch.int32) // (columns if group < 0 else group)
+        stored["g_idx"] = torch.from_numpy(of.astype(np.int32))
     return {f"m.{end}": tensor for end, tensor in stored.items()} | {"m.expected": torch.from_numpy(expected)}
 
 

@@ -220,6 +220,11 @@ INTEGER_CONFIGS = {
                           tie_word_embeddings=True, torch_dtype="bfloat16",
                           quantization_config=integers_of("int-quantized", num_bits=8, strategy="channel",
                                                           symmetric=True)),
+    "llama_order": family("LlamaForCausalLM", "llama", **sizes(64, 160, 2, 4, 2),
+                          rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
+                          attention_bias=False, mlp_bias=False, torch_dtype="float16",
+                          quantization_config=dict(quant_method="gptq", bits=4, group_size=32, desc_act=True,
+                                                   sym=False, checkpoint_format="gptq_v2")),
 }
 
 GGUF_CONFIGS = {
