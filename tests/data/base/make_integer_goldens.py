@@ -185,7 +185,7 @@ def table_state(quant_type, groups, group, doubled, shape, rng):
 
 def table_matrix(quant_type, group, doubled, rng):
     """Every code with every byte of factors; groups that rows share."""
-    shape = (112, 320) if doubled else (9, 192)
+    shape = (112, 320) if doubled and quant_type == "nf4" else (9, 192)
     weights = shape[0] * shape[1]
     codes = torch.from_numpy(rng.permutation(np.arange(weights // 2) % 256).astype(np.uint8))[:, None]
     state = table_state(quant_type, -(-weights // group), group, doubled, shape, rng)
