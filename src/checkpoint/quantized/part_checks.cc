@@ -28,14 +28,12 @@ void require_part(const TensorEntry& tensor, const std::string& type, std::uint6
   if (!fits || bytes != tensor.bytes) refuse_part(tensor, in_quotes(type) + " " + to_string(shape));
 }
 
-std::vector<std::byte> read_part(std::span<const std::filesystem::path> files,
-                                 const TensorEntry& tensor) {
+void read_part(std::span<const std::filesystem::path> files, const TensorEntry& tensor,
+               std::span<std::byte> into) {
   HeaderReader reader(files[static_cast<std::size_t>(tensor.file)],
                       std::numeric_limits<std::uint64_t>::max());
   reader.skip_to(tensor.offset);
-  std::vector<std::byte> bytes(tensor.bytes);
-  reader.read(bytes.data(), bytes.size());
-  return bytes;
+  reader.read(into.data(), into.size());
 }
 
 }  // namespace canopy

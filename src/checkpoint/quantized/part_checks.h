@@ -1,7 +1,7 @@
 #pragma once
 // Private to the readers of matrices in parts.
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -18,17 +18,16 @@ std::string type_of(const TensorEntry& tensor);
 /// Throws Error unless the part has this type, of elements of `element` bytes, and this shape.
 void require_part(const TensorEntry& tensor, const std::string& type, std::uint64_t element,
                   const std::vector<std::int64_t>& shape);
-/// The bytes of a part, which must lie in its file, one of the model's. Throws Error where they do
-/// not.
-std::vector<std::byte> read_part(std::span<const std::filesystem::path> files,
-                                 const TensorEntry& tensor);
-/// The same as numbers.
+/// Reads a part's first bytes, which must lie in its file, one of the model's. Throws Error where
+/// they do not.
+void read_part(std::span<const std::filesystem::path> files, const TensorEntry& tensor,
+               std::span<std::byte> into);
+/// All of it, as numbers.
 template <class Number>
 std::vector<Number> read_part_as(std::span<const std::filesystem::path> files,
                                  const TensorEntry& tensor) {
-  const std::vector<std::byte> bytes = read_part(files, tensor);
-  std::vector<Number> numbers(bytes.size() / sizeof(Number));
-  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(Number));
+  std::vector<Number> numbers(tensor.bytes / sizeof(Number));
+  if (!numbers.empty()) read_part(files, tensor, std::as_writable_bytes(std::span(numbers)));
   return numbers;
 }
 
