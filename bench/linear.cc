@@ -279,7 +279,8 @@ double middle(std::vector<double> values) {
 
 void measure(Setup& s, std::int64_t n, int rounds, bool as_json) {
   const DType dtype = s.matrices.front().format();
-  const double flops = 2.0 * static_cast<double>(n * s.k * s.m);
+  const auto weights = static_cast<double>(s.k * s.m);
+  const double flops = 2.0 * static_cast<double>(n) * weights;
   const auto bytes = static_cast<double>(s.matrices.front().bytes());
   std::size_t next = 0;
   run(s, n, next++, 1);
@@ -310,6 +311,7 @@ void measure(Setup& s, std::int64_t n, int rounds, bool as_json) {
                                 {"best_s", took.front()},
                                 {"gflops", flops / median / 1e9},
                                 {"gb_per_s", bytes / median / 1e9},
+                                {"weights_per_s", weights / median},
                                 {"of_fma_peak", middle(of_peak)},
                                 {"of_fma_peak_best",
                                  *std::max_element(of_peak.begin(), of_peak.end())},
@@ -320,14 +322,14 @@ void measure(Setup& s, std::int64_t n, int rounds, bool as_json) {
               << std::endl;
   } else {
     char line[200];
-    std::snprintf(
-        line, sizeof line,
-        "%-5s %4lld rows %8.1f GFLOP/s %6.1f GB/s   of FMA peak %3.0f %% (best %3.0f), fed from L1 "
-        "%3.0f %%   of RAM %3.0f %% (best %3.0f)",
-        name(dtype), static_cast<long long>(n), flops / median / 1e9, bytes / median / 1e9,
-        100 * middle(of_peak), 100 * *std::max_element(of_peak.begin(), of_peak.end()),
-        100 * middle(of_l1), 100 * middle(of_ram),
-        100 * *std::max_element(of_ram.begin(), of_ram.end()));
+    std::snprintf(line, sizeof line,
+                  "%-7s %4lld rows %8.1f GFLOP/s %6.1f GB/s %6.2f G weights/s   of FMA peak %3.0f "
+                  "%% (best %3.0f), fed from L1 "
+                  "%3.0f %%   of RAM %3.0f %% (best %3.0f)",
+                  name(dtype), static_cast<long long>(n), flops / median / 1e9,
+                  bytes / median / 1e9, weights / median / 1e9, 100 * middle(of_peak),
+                  100 * *std::max_element(of_peak.begin(), of_peak.end()), 100 * middle(of_l1),
+                  100 * middle(of_ram), 100 * *std::max_element(of_ram.begin(), of_ram.end()));
     std::cout << line << std::endl;
   }
 }
@@ -344,11 +346,13 @@ int run_all(int argc, char** argv) {
       "rows",
       po::value(&rows)->multitoken()->default_value({1, 2, 4, 8, 16, 64, 128, 256},
                                                     "1 2 4 8 16 64 128 256"),
-      "rows of x")("dtype",
-                   po::value(&types)->multitoken()->default_value(
-                       {"BF16", "packed", "FP8", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
-                       "BF16 packed FP8 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
-                   "weight types")("k", po::value(&k)->default_value(4096), "columns of w")(
+      "rows of x")(
+      "dtype",
+      po::value(&types)->multitoken()->default_value(
+          {"BF16", "packed", "FP8", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
+          "BF16 packed FP8 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
+      "weight types: BF16, packed, FP8, FP8 by rows, or any name of a block: Q4_K, I4_128, NF4")(
+      "k", po::value(&k)->default_value(4096), "columns of w")(
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
       po::value(&threads)->default_value(static_cast<int>(std::thread::hardware_concurrency())),

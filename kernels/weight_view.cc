@@ -44,6 +44,12 @@ WeightView::WeightView(std::span<const std::byte> payload, CompanionView compani
   check_shape(rows, columns);
 }
 
+WeightView WeightView::times(float factor) const {
+  WeightView scaled = *this;
+  scaled.factor_ *= factor;
+  return scaled;
+}
+
 StoredRow WeightView::row(std::int64_t i) const {
   if (companion_.format != nullptr) {
     const RowPlace at = companion_.format->place_of_row(companion_.data, columns_, i);

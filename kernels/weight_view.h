@@ -28,6 +28,9 @@ class WeightView {
   std::int64_t columns() const { return columns_; }
   const std::byte* payload() const { return payload_; }
   const CompanionView& companion() const { return companion_; }
+  /// Number that multiplies each product, before a bias is added; 1 for most matrices.
+  float factor() const { return factor_; }
+  WeightView times(float factor) const;
   bool empty() const { return columns_ == 0; }  // zero rows are not empty
   std::size_t bytes() const { return bytes_; }
 
@@ -43,6 +46,7 @@ class WeightView {
   std::size_t bytes_ = 0;
   std::int64_t rows_ = 0, columns_ = 0;
   DType format_ = DType::kF32;
+  float factor_ = 1.0f;
 };
 
 }  // namespace canopy

@@ -220,6 +220,29 @@ requires(format::kIsOfGrid<Format>) HWY_INLINE IntVec
     return hn::IfThenElse(negative, hn::Neg(value), value);
 }
 
+/// The entries of a table of floats by codes below 16.
+HWY_INLINE Vec entries(const float (&of)[16], IntVec codes) {
+  if constexpr (kLanes == 16) {
+    return hn::TableLookupLanes(hn::LoadU(Floats(), of), hn::IndicesFromVec(Floats(), codes));
+  } else if constexpr (kLanes == 8) {
+    const auto index = hn::IndicesFromVec(Floats(), hn::And(codes, hn::Set(Ints(), 7)));
+    const auto is_high = hn::RebindMask(Floats(), hn::Gt(codes, hn::Set(Ints(), 7)));
+    return hn::IfThenElse(is_high, hn::TableLookupLanes(hn::LoadU(Floats(), of + 8), index),
+                          hn::TableLookupLanes(hn::LoadU(Floats(), of), index));
+  } else {
+    return hn::GatherIndex(Floats(), of, codes);
+  }
+}
+/// The codes of a block as floats, kLanes from `at` on.
+template <class Format>
+HWY_INLINE Vec float_codes(Format, const uint8_t* block, size_t at) {
+  if constexpr (format::kIsOfTable<Format>)
+    return entries(Format::kTable.entries,
+                   nibbles(block + Format::kCodesAt + at / 32 * 16, at % 32));
+  else
+    return hn::ConvertTo(Floats(), codes_of(Format(), block, at));
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace canopy::cpu
 HWY_AFTER_NAMESPACE();

@@ -35,9 +35,12 @@ namespace HWY_NAMESPACE {
 
 WeightRows rows_of(const Strip& strip) { return weight_rows_of(strip.w, strip.first, strip.count); }
 
-/// y = (y +) (sums + bias), for row i of x and `count` weight rows from j on. Changes the sums.
+/// y = (y +) (factor sums + bias), for row i of x and `count` weight rows from j on. Changes the
+/// sums.
 void finish(float* sums, const Strip& strip, std::size_t i, std::size_t j, std::size_t count) {
   float* const to = strip.y + i * strip.ld + j;
+  if (const float factor = strip.w.factor(); factor != 1)
+    for (std::size_t c = 0; c < count; ++c) sums[c] *= factor;
   if (strip.bias != nullptr)
     for (std::size_t c = 0; c < count; ++c) {
       float bias;

@@ -114,7 +114,8 @@ struct BlockVectors {
     return hn::Load(Floats(), values);
   }
 };
-/// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
+/// format::element_of_group for a vector, with the same bits: the products are exact, fused or not,
+/// or the only operation.
 template <class Format>
 requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
   static constexpr size_t kGroup = Format::kGroupElements;
@@ -140,7 +141,7 @@ requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
     }
   }
   HWY_INLINE Vec operator()(size_t at) const {
-    const Vec codes = hn::ConvertTo(Floats(), codes_of(Format(), block, at));
+    const Vec codes = float_codes(Format(), block, at);
     const Vec scales = hn::Set(Floats(), scale[at / kGroup]);
     if constexpr (kHasMinimum)
       return hn::MulAdd(scales, codes, hn::Set(Floats(), minimum[at / kGroup]));
@@ -304,6 +305,34 @@ requires(kIsFp8<Format>) struct CompanionVectors<Format> {
     for (size_t k = 0; k < count; k += kFactorColumns, out += kFactorColumns / kLanes * step)
       unpack_e4m3(codes + k, std::min(kFactorColumns, count - k),
                   Format::scale(row, static_cast<std::int64_t>(k0 + k)), out, step);
+  }
+};
+
+/// A gather finds what a row has of each column's group.
+template <class Format>
+requires(kIsGrouped<Format>&& kLanes >= 8) struct CompanionVectors<Format> {
+  static_assert(kBlock % 32 == 0 && 32 % kLanes == 0);
+  static void unpack(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+    const hn::Rebind<std::uint16_t, Floats> shorts;
+    const hn::Rebind<hwy::float16_t, Floats> halves;
+    const auto* const groups = reinterpret_cast<const std::int32_t*>(row.data);
+    const auto* const of =
+        reinterpret_cast<const std::uint16_t*>(row.companion + Format::kColumnsAt);
+    const auto* const codes = reinterpret_cast<const uint8_t*>(row.data) +
+                              Format::groups(row.companion) * Format::kGroupBytes;
+    for (size_t k = k0; k < k0 + count; k += kLanes, out += step) {
+      const auto word =
+          hn::GatherIndex(Ints(), groups, hn::PromoteTo(Ints(), hn::LoadU(shorts, of + k)));
+      const auto half = hn::BitCast(
+          halves, hn::TruncateTo(shorts, hn::BitCast(hn::Rebind<std::uint32_t, Floats>(), word)));
+      const auto is_bf16 = hn::RebindMask(Floats(), hn::TestBit(word, hn::Set(Ints(), 1 << 24)));
+      const Vec scale = hn::IfThenElse(is_bf16, hn::BitCast(Floats(), hn::ShiftLeft<16>(word)),
+                                       hn::PromoteTo(Floats(), half));
+      const auto zero = hn::And(hn::ShiftRight<16>(word), hn::Set(Ints(), 255));
+      const auto q =
+          Format::kCodeBits == 4 ? nibbles(codes + k / 32 * 16, k % 32) : bits_of<8>(codes + k, 0);
+      hn::Store(hn::Mul(scale, hn::ConvertTo(Floats(), hn::Sub(q, zero))), Floats(), out);
+    }
   }
 };
 

@@ -116,12 +116,12 @@ class BlockOps : public Ops {
       if (n <= Few::kMostRows && k % kPiece == 0)
         return launch_(stream,
                        Few{x, static_cast<int>(n), rows_of<Format>(p.w), m, bias, at(p.y), stride,
-                           p.first_column, accumulate},
+                           p.first_column, accumulate, p.w.factor()},
                        Grid{ceil_div<std::int64_t>(m, Few::kWarps), Few::kThreads});
     }
     MatrixProduct product{
         x,      p.w.payload(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
-        stride, accumulate};
+        stride, accumulate,    p.w.factor()};
     if constexpr (kExpanded) {
       product.w = input.slice;
       for (std::int64_t first = 0; first < m; first += input.slice_rows) {

@@ -92,7 +92,7 @@ void Cublas::multiply(cudaStream_t stream, const MatrixProduct& p) {
   library.check(library.set_workspace(handle_, workspace_, kWorkspaceBytes),
                 "setting the workspace");
   const cudaDataType_t type = cuda_type(p.dtype);
-  const float one = 1.0f, keep = p.accumulate ? 1.0f : 0.0f;
+  const float factor = p.factor, keep = p.accumulate ? 1.0f : 0.0f;
   // Row-major y = x w^T is column-major y^T = w x^T: w [m, k] by rows is [k, m] by columns.
   const auto n = static_cast<int>(p.n), m = static_cast<int>(p.m), k = static_cast<int>(p.k);
   const auto stride = static_cast<int>(p.stride);
@@ -100,12 +100,12 @@ void Cublas::multiply(cudaStream_t stream, const MatrixProduct& p) {
   const int row_of_w = p.by_columns ? m : k;
   if (p.count == 1)
     return library.check(
-        library.gemm(handle_, of_w, CUBLAS_OP_N, m, n, k, &one, p.w, type, row_of_w, p.x, type, k,
-                     &keep, p.y, CUDA_R_32F, stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        library.gemm(handle_, of_w, CUBLAS_OP_N, m, n, k, &factor, p.w, type, row_of_w, p.x, type,
+                     k, &keep, p.y, CUDA_R_32F, stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
         "a matrix product");
   library.check(
-      library.gemms(handle_, of_w, CUBLAS_OP_N, m, n, k, &one, p.w, type, row_of_w, p.m * p.k, p.x,
-                    type, k, p.n * p.k, &keep, p.y, CUDA_R_32F, stride, p.n * p.stride,
+      library.gemms(handle_, of_w, CUBLAS_OP_N, m, n, k, &factor, p.w, type, row_of_w, p.m * p.k,
+                    p.x, type, k, p.n * p.k, &keep, p.y, CUDA_R_32F, stride, p.n * p.stride,
                     static_cast<int>(p.count), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
       "matrix products");
 }

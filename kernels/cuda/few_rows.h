@@ -107,8 +107,8 @@ CANOPY_KERNEL void sum_rows(Block& block, Each& sums, int rows, const Take& take
     }
 }
 
-/// y = (Accumulate: y +) x W^T + bias for few rows of x [rows, columns] of Multiplied. kWarps rows
-/// of W per block; columns are whole pieces.
+/// y = (Accumulate: y +) factor x W^T + bias for few rows of x [rows, columns] of Multiplied.
+/// kWarps rows of W per block; columns are whole pieces.
 template <class Format, class Multiplied>
 struct FewRows {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kMostRows = RowSums::kMost;
@@ -120,6 +120,7 @@ struct FewRows {
   float* y;
   std::int64_t stride, first_column;
   bool accumulate;
+  float factor;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
@@ -133,7 +134,7 @@ struct FewRows {
     });
     sum_rows(block, sums, rows, [&](int t, int i, float sum) {
       if (output(t) >= outputs) return;
-      const float value = sum + (bias != nullptr ? bias[output(t)] : 0.0f);
+      const float value = sum * factor + (bias != nullptr ? bias[output(t)] : 0.0f);
       float& to = y[i * stride + first_column + output(t)];
       to = accumulate ? to + value : value;
     });
@@ -238,15 +239,16 @@ struct ExpertsOut {
 };
 
 /// True if experts can be computed at once: few rows each, and matrices of the same shapes and
-/// formats, of whole pieces.
+/// formats, of whole pieces and without factors.
 inline bool are_few_and_alike(std::span<const ExpertUse> uses) {
   const ExpertWeights& first = uses[0].weights;
   return first.gate.columns() % kPiece == 0 && first.gate.rows() % kPiece == 0 &&
          std::ranges::all_of(uses, [&](const ExpertUse& use) {
            const ExpertWeights& w = use.weights;
            return w.gate.format() == first.gate.format() && w.up.format() == w.gate.format() &&
-                  w.down.format() == first.down.format() && w.gate.rows() == first.gate.rows() &&
-                  use.rows.dim(0) <= RowSums::kMost;
+                  w.down.format() == first.down.format() && w.gate.factor() == 1 &&
+                  w.up.factor() == 1 && w.down.factor() == 1 &&
+                  w.gate.rows() == first.gate.rows() && use.rows.dim(0) <= RowSums::kMost;
          });
 }
 

@@ -16,7 +16,9 @@
 #include "src/checkpoint/quantized/integer_tensors.h"
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
+#include "src/checkpoint/quantized/product_factors.h"
 #include "src/checkpoint/quantized/quantization.h"
+#include "src/checkpoint/quantized/table_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -168,7 +170,9 @@ RopeFactors read_rope_factors(const GgufModel& model) {
 TensorEntry expert_of(const TensorEntry& all, std::int64_t expert) {
   TensorEntry stacked = all;
   stacked.shape = {all.shape[0] * all.shape[1], all.shape[2]};
-  return rows_of(stacked, expert * all.shape[1], all.shape[1]);
+  TensorEntry own = rows_of(stacked, expert * all.shape[1], all.shape[1]);
+  if (!own.factors.empty()) own.factors = {all.factors.at(static_cast<std::size_t>(expert))};
+  return own;
 }
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
@@ -300,22 +304,6 @@ void round_embedding_factor(const Family& family, const std::vector<TensorEntry>
     factor = f32_from_bf16(bf16_from_f32(factor));
 }
 
-/// Throws Error if a tensor of one number multiplies what the matrix of its name gives, as
-/// converters of NVFP4 write them: NAME.scale next to NAME.weight.
-void refuse_scales_of_products(std::span<const TensorEntry> tensors) {
-  constexpr std::string_view kEnd = ".scale";
-  for (const TensorEntry& scale : tensors) {
-    if (!scale.name.ends_with(kEnd)) continue;
-    const std::string weight = scale.name.substr(0, scale.name.size() - kEnd.size()) + ".weight";
-    const auto at = std::ranges::find(tensors, weight, &TensorEntry::name);
-    if (at != tensors.end() && at->dtype == DType::kNVFP4)
-      throw Error("tensor " + in_quotes(scale.name) + " multiplies the products of " +
-                  in_quotes(weight) +
-                  " (NVFP4), which is not supported; take the model in a file " +
-                  "of another type, or of NVFP4 without such tensors");
-  }
-}
-
 Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families,
                      Holes holes) {
   GgufModel model = read_gguf_model(file, holes);
@@ -325,7 +313,7 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
-    refuse_scales_of_products(header.tensors);
+    take_product_factors(model.files, header.tensors);
     split_fused(family, config, &FusedRows::gguf, header.tensors);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
     for (TensorEntry& tensor : each) {
@@ -349,7 +337,9 @@ void refuse_parts(const std::filesystem::path& directory, const std::vector<Tens
   if (std::ranges::none_of(tensors, [](const auto& t) { return t.parts != nullptr; })) return;
   throw Error(directory.string() + " has weights that do not lie by rows (" + config.quantization +
               "): write them so once, with the same values, by `canopy pack -m " +
-              directory.string() + " -o DIR`, and take DIR as the model");
+              directory.string() +
+              " -o DIR`, and take DIR as the model; --repack DIR of generate, chat and serve does "
+              "both");
 }
 
 Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
@@ -391,6 +381,8 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       join_integer_tensors(index, *scheme.integers, config);
     else if (scheme.nvfp4)
       join_nvfp4_tensors(index, *scheme.nvfp4, config);
+    else if (scheme.tables)
+      join_table_tensors(index, config);
     else if (scheme.mxfp4)
       join_mxfp4_tensors(index, config);
     else

@@ -35,6 +35,9 @@ struct TensorEntry {
   Companion companion = {};
   /// Added to each value of a norm when it is read, after which it is what ModelConfig means.
   float plus = 0.0f;
+  /// Numbers that multiply the products of a matrix, before a bias is added: none, one, or of
+  /// stacked experts one for each.
+  std::vector<float> factors = {};
   /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file has it.
   std::optional<std::uint64_t> checksum = {};
   /// Name of its dtype in its file, where no DType is meant; `dtype` means nothing then. Only

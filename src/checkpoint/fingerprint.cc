@@ -132,6 +132,7 @@ std::string fingerprint(const Checkpoint& model) {
       throw Error("cannot read " + tensor.name + " in " +
                   model.files()[static_cast<std::size_t>(tensor.file)].string());
     all.add(sample);
+    if (!tensor.factors.empty()) all.add(tensor.factors);
     // Offsets of packed rows follow from the values; scales do not.
     if (find_fp8_format(tensor.dtype) != nullptr) {
       const auto scales = tensor.companion.bytes();

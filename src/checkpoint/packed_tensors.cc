@@ -132,6 +132,31 @@ TensorEntry rows_entry(const std::string& name, const json& description, const W
   return tensor;
 }
 
+std::vector<std::byte> read_bytes(const TensorEntry& part, HeaderReader& reader) {
+  // The file has them, so this allocates no more than the file has.
+  std::vector<std::byte> bytes(static_cast<std::size_t>(part.bytes));
+  reader.skip_to(part.offset);
+  reader.read(bytes.data(), bytes.size());
+  return bytes;
+}
+
+/// One matrix whose columns have their group each; null for a codec of another kind.
+std::optional<TensorEntry> grouped_entry(const std::string& name, const json& description,
+                                         Stored& stored, HeaderReader& reader) {
+  for (const GroupedFormat& format : kGroupedFormats) {
+    if (description.at("codec") != format.codec) continue;
+    TensorEntry tensor = stored.take(name + std::string(packed::kPayload), DType::kU8);
+    const TensorEntry groups = stored.take(name + std::string(packed::kGroups), DType::kU8);
+    tensor.name = name;
+    tensor.dtype = format.dtype;
+    tensor.shape = parse_shape(description);
+    tensor.companion = {*format.companion, read_bytes(groups, reader), tensor.shape[0],
+                        tensor.shape[1], tensor.bytes};
+    return tensor;
+  }
+  return std::nullopt;
+}
+
 /// One packed matrix.
 TensorEntry packed_entry(const std::string& name, const json& description, Stored& stored,
                          HeaderReader& reader) {
@@ -144,11 +169,7 @@ TensorEntry packed_entry(const std::string& name, const json& description, Store
   if (rows.shape[0] != tensor.shape[0] + 1)
     throw Error("it has " + std::to_string(tensor.shape[0]) + " rows, but " +
                 std::to_string(rows.shape[0]) + " offsets, which are one more");
-  // The file has an offset for each row, so this allocates no more than the file has.
-  std::vector<std::byte> offsets(static_cast<std::size_t>(rows.bytes));
-  reader.skip_to(rows.offset);
-  reader.read(offsets.data(), rows.bytes);
-  tensor.companion = {*format.companion, std::move(offsets), tensor.shape[0], tensor.shape[1],
+  tensor.companion = {*format.companion, read_bytes(rows, reader), tensor.shape[0], tensor.shape[1],
                       tensor.bytes};
   return tensor;
 }
@@ -180,9 +201,12 @@ std::vector<TensorEntry> with_packed_tensors(std::vector<TensorEntry> stored,
         if (!d.is_object()) throw Error("its description is not an object");
         const std::uint64_t checksum = parse_checksum(d.value("checksum", json()));
         if (d.contains("codec")) {
-          const WeightFormat* const rows = find_rows(d);
-          result.push_back(rows ? rows_entry(n, d, *rows, tensors)
-                                : packed_entry(n, d, tensors, reader));
+          if (const WeightFormat* const rows = find_rows(d))
+            result.push_back(rows_entry(n, d, *rows, tensors));
+          else if (auto grouped = grouped_entry(n, d, tensors, reader))
+            result.push_back(*std::move(grouped));
+          else
+            result.push_back(packed_entry(n, d, tensors, reader));
           result.back().checksum = checksum;
         } else if (TensorEntry* const plain = tensors.find(n)) {
           plain->checksum = checksum;

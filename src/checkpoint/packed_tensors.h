@@ -15,7 +15,8 @@ namespace packed {
 /// A key of __metadata__: JSON of what the file says of each of its tensors.
 inline constexpr std::string_view kDescriptions = "canopy.tensors";
 inline constexpr std::string_view kPadding = "canopy.pad.";  // and a number: bytes of no meaning
-inline constexpr std::string_view kPayload = ".packed", kRowOffsets = ".row_offsets";
+inline constexpr std::string_view kPayload = ".packed", kRowOffsets = ".row_offsets",
+                                  kGroups = ".groups";
 
 /// One tensor's description: codec and shape of a packed one, and its checksum.
 struct Description {
@@ -26,8 +27,8 @@ struct Description {
 std::string to_text(const std::vector<std::pair<std::string, Description>>& tensors);
 }  // namespace packed
 
-/// The tensors of a safetensors file from what is stored in it: payload and row offsets of a packed
-/// matrix become one entry, and padding is left out. `descriptions`: the value of
+/// The tensors of a safetensors file from what is stored in it: payload and row offsets, or groups,
+/// of a packed matrix become one entry, and padding is left out. `descriptions`: the value of
 /// packed::kDescriptions, nothing where the file has none. Reads the offsets, and checks all that
 /// can be known without the payloads. Throws Error naming the tensor.
 std::vector<TensorEntry> with_packed_tensors(std::vector<TensorEntry> stored,

@@ -99,7 +99,7 @@ ByteRange place_in_file(const TensorEntry& tensor) {
   if (!tensor.parts) return {tensor.offset, tensor.bytes};
   const MatrixParts& m = *tensor.parts;
   using enum MatrixParts::Layout;
-  if (m.layout != kMxfp4 && m.layout != kNvfp4 && m.layout != kPlain)
+  if (m.layout != kMxfp4 && m.layout != kNvfp4 && m.layout != kTable && m.layout != kPlain)
     return {tensor.offset, m.codes.bytes};
   const std::uint64_t row = m.codes.bytes / static_cast<std::uint64_t>(m.rows);
   const std::int64_t rows = tensor.shape[0] * (tensor.shape[1] / m.columns);

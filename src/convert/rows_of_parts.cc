@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
 
@@ -250,18 +251,69 @@ void make_nvfp4(const MatrixParts& m, Range lying, std::int64_t count, const Rea
     }
 }
 
+template <class Number>
+std::vector<Number> read_numbers(const TensorEntry& part, Range range, const ReadAt& read_at) {
+  std::vector<Number> numbers(static_cast<std::size_t>(range.count));
+  read_at(part, part.offset + static_cast<std::uint64_t>(range.first) * sizeof(Number),
+          std::as_writable_bytes(std::span(numbers)));
+  return numbers;
+}
+
+/// Scales of these groups of kTable, of which there is one after the other for all rows.
+std::vector<float> read_scales_of_table(const MatrixParts& m, Range groups, const ReadAt& read_at) {
+  if (!m.doubled) return read_numbers<float>(m.scales, groups, read_at);
+  const MatrixParts::Doubled& doubled = *m.doubled;
+  const std::int64_t first = groups.first / doubled.group;
+  const Range of_groups{first, (groups.first + groups.count - 1) / doubled.group - first + 1};
+  const std::vector<float> factors = read_numbers<float>(doubled.scales, of_groups, read_at);
+  std::vector<float> scales;
+  for (const std::uint8_t byte : read_numbers<std::uint8_t>(m.scales, groups, read_at)) {
+    const std::int64_t group = groups.first + std::ssize(scales);
+    const float product =
+        doubled.values[byte] * factors[static_cast<std::size_t>(group / doubled.group - first)];
+    scales.push_back(product + doubled.offset);
+  }
+  return scales;
+}
+
+/// The same of codes of a table.
+void make_table(const MatrixParts& m, Range lying, std::int64_t count, const ReadAt& read_at,
+                std::byte* block) {
+  using F = format::OfTable;
+  constexpr std::byte kLow{0x0f};
+  const std::vector<std::byte> codes = read_rows(m.codes, lying, m.rows, read_at);
+  const std::int64_t first = lying.first * m.columns / m.group;
+  const std::int64_t last = ((lying.first + lying.count) * m.columns - 1) / m.group;
+  const std::vector<float> scales = read_scales_of_table(m, {first, last - first + 1}, read_at);
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t k = 0; k < m.columns; k += F::kBlockElements, block += F::kBlockBytes) {
+      const std::int64_t at = i * m.row_step * m.columns + k;  // in what is read
+      const std::int64_t group = (lying.first * m.columns + at) / m.group;
+      const float scale = scales[static_cast<std::size_t>(group - first)];
+      if (!std::isfinite(scale))
+        throw Error("tensor " + in_quotes(m.scales.name) + " has a scale that is not finite at [" +
+                    std::to_string(group) + "]");
+      F::put_scale(block, scale);
+      for (int e = 0; e < F::kBlockElements; ++e) {
+        const std::byte pair = codes[static_cast<std::size_t>(at + e) / 2];
+        F::put_code(block, e, std::to_integer<std::uint32_t>(e % 2 == 0 ? pair >> 4 : pair & kLow));
+      }
+    }
+}
+
 }  // namespace
 
 void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                         const ReadAt& read_at, std::vector<std::byte>& into) {
   const MatrixParts& m = *tensor.parts;
-  into.assign(row_bytes(tensor.dtype, tensor.shape[1]) * static_cast<std::size_t>(count), {});
+  into.assign(place_of_rows(tensor, first, count).bytes, {});
   if (count == 0) return;
   const std::int64_t ratio = tensor.shape[1] / m.columns;
   first = m.first_row + m.row_step * first * ratio, count *= ratio;
   const Range lying{first, (count - 1) * m.row_step + 1};
   if (m.layout == Layout::kMxfp4) return make_mxfp4(m, lying, count, read_at, into.data());
   if (m.layout == Layout::kNvfp4) return make_nvfp4(m, lying, count, read_at, into.data());
+  if (m.layout == Layout::kTable) return make_table(m, lying, count, read_at, into.data());
   if (m.layout == Layout::kPlain) {
     const std::vector<std::byte> rows = read_rows(m.codes, lying, m.rows, read_at);
     const auto row = into.size() / static_cast<std::size_t>(count);
@@ -270,6 +322,21 @@ void make_rows_of_parts(const TensorEntry& tensor, std::int64_t first, std::int6
     return;
   }
   const Maker maker(m, lying, read_at);
+  if (find_grouped_format(tensor.dtype) != nullptr)
+    return visit_format(GroupedFormats(), tensor.dtype, [&]<class Format>(Format) {
+      using Group = typename Format::Group;
+      const std::int64_t groups = Format::groups(tensor.companion.bytes().data());
+      std::byte* at = into.data();
+      for (std::int64_t row = first; row < first + count; ++row) {
+        for (std::int64_t g = 0; g < groups; ++g, at += Format::kGroupBytes) {
+          Group::put_scale(at, maker.scale(row, g));
+          at[Group::kZeroAt] = static_cast<std::byte>(maker.zero(row, g));
+        }
+        for (std::int64_t k = 0; k < m.columns; ++k)
+          Group::put_code(at - Group::kCodesAt, static_cast<int>(k), maker.code(row, k));
+        at += Format::fixed_bytes(m.columns);
+      }
+    });
   visit_format(IntegerFormats(), tensor.dtype, [&]<class Format>(Format) {
     std::byte* block = into.data();
     for (std::int64_t row = first; row < first + count; ++row)

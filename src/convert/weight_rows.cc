@@ -111,6 +111,8 @@ void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<flo
     dequantize_row(tensor.dtype, stored.data(), out);
   else
     row_as_f32(tensor.dtype, row_at(stored.data(), tensor, row), out);
+  for (const float factor : tensor.factors)
+    for (float& value : out) value *= factor;
   if (tensor.plus != 0)
     for (float& value : out) value += tensor.plus;
   for (const float value : out)

@@ -1,4 +1,4 @@
-// The formats by a grid, and NVFP4, with one thing wrong each: the goldens of
+// The formats by a grid, NVFP4 and NF4, with one thing wrong each: the goldens of
 // weight_format_test.cc, which all of them pass as they are, must show it.
 #include <gtest/gtest.h>
 
@@ -160,6 +160,26 @@ TEST(NVFP4, WithOneThingWrongIsSeenByItsGolden) {
   EXPECT_GT((differing<OtherScaleByte<127, 15 << 14>>()), 0) << "127 stands for 0";
   EXPECT_GT((differing<OtherScaleByte<255, 0>>()), 0) << "255 is 240";
   EXPECT_GT((differing<OtherScaleByte<1, 9>>()), 0) << "1 is a subnormal";
+}
+
+struct NeighbourCodes : format::NF4 {
+  static float code(const std::byte* block, int i) {
+    return kTable.entries[format::bits(block[kCodesAt + i / 2], i % 2 * 4, 4)];
+  }
+};
+struct HigherHalvesFirst : format::NF4 {
+  static float code(const std::byte* block, int i) { return NF4::code(block, i ^ 16); }
+};
+struct OtherTable : format::NF4 {
+  static float code(const std::byte* block, int i) { return format::FP4::code(block, i); }
+};
+
+TEST(NF4, WithOneThingWrongIsSeenByItsGolden) {
+  EXPECT_EQ(differing<format::NF4>(), 0);
+  EXPECT_EQ(differing<format::FP4>(), 0);
+  EXPECT_GT(differing<NeighbourCodes>(), 0);
+  EXPECT_GT(differing<HigherHalvesFirst>(), 0);
+  EXPECT_GT(differing<OtherTable>(), 0);
 }
 
 }  // namespace

@@ -38,22 +38,40 @@ std::string error_of_model(const TinyModel& model) {
   return error_of_open(dir.path());
 }
 
-TEST(Checkpoint, RefusesAScaleOfAMatrixOfNvfp4ByName) {
+TEST(Checkpoint, GivesAMatrixOfNvfp4TheFactorOfItsProductsOrRefusesItByName) {
   TinyOptions options;
   options.hidden_dim = 128;  // of whole blocks
   options.matrices = DType::kNVFP4;
-  TinyModel model = tiny_model(options);
+  const TinyModel model = tiny_model(options);
   const TempDir dir;
-  write_file(dir / "model.gguf", gguf_writer(model).bytes());
-  EXPECT_EQ(error_of_open(dir / "model.gguf"), "");
-  GgufWriter scaled = gguf_writer(model);
-  std::mt19937_64 random(1);
-  scaled.tensor(random_tensor("blk.0.attn_q.scale", DType::kF32, {1}, random, 1, 0));
-  write_file(dir / "model.gguf", scaled.bytes());
-  EXPECT_NE(error_of_open(dir / "model.gguf")
-                .find("tensor 'blk.0.attn_q.scale' multiplies the products of "
-                      "'blk.0.attn_q.weight' (NVFP4), which is not supported"),
-            std::string::npos);
+  const auto write_with = [&](const std::string& name, const std::vector<float>& factors,
+                              std::vector<std::int64_t> shape) {
+    GgufWriter writer = gguf_writer(model);
+    FileTensor tensor{name, DType::kF32, std::move(shape), {}};
+    for (const float factor : factors) append(tensor.bytes, factor);
+    writer.tensor(tensor);
+    write_file(dir / "model.gguf", writer.bytes());
+    return error_of_open(dir / "model.gguf");
+  };
+  EXPECT_EQ(write_with("blk.0.attn_q.input_scale", {3}, {1}), "");
+  EXPECT_EQ(write_with("blk.0.attn_q.scale", {0.3f}, {1}), "");
+  const Checkpoint scaled = Checkpoint::open(dir / "model.gguf");
+  for (const TensorEntry& tensor : scaled.tensors())
+    EXPECT_EQ(tensor.factors, tensor.name == "model.layers.0.self_attn.q_proj.weight"
+                                  ? std::vector<float>{0.3f}
+                                  : std::vector<float>())
+        << tensor.name;
+  for (const auto& [name, factor, shape, says] : std::initializer_list<
+           std::tuple<const char*, std::vector<float>, std::vector<std::int64_t>, const char*>>{
+           {"blk.0.attn_q.scale", {1, 2}, {2}, "its part 'blk.0.attn_q.scale' is 'F32' [2]"},
+           {"blk.0.attn_q.scale", {0}, {1}, "is not finite and above zero"},
+           {"blk.0.attn_q.scale", {-1}, {1}, "is not finite and above zero"},
+           {"blk.0.attn_q.scale", {INFINITY}, {1}, "is not finite and above zero"},
+           {"token_embd.scale", {2}, {1}, "its rows are no products"},
+           {"blk.0.attn_norm.scale", {2}, {1}, "tensor 'blk.0.attn_norm.scale' is not part"}}) {
+    const std::string error = write_with(name, factor, shape);
+    EXPECT_NE(error.find(says), std::string::npos) << "'" << error << "' lacks " << says;
+  }
 }
 
 TEST(Checkpoint, TakesTheTypesThatConvertersGiveRowsWhichTheWantedOneDoesNotFit) {

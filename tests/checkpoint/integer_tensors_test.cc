@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "src/base/formats/grouped_format.h"
 #include "src/checkpoint/quantized/quantization.h"
 #include "tests/checkpoint/checkpoint_files.h"
 #include "tests/error_of.h"
@@ -179,7 +180,7 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
            Case{awq_parts(), [](Parts& p) { p["qweight"].stored_dtype = "F8_X"; }, "'a.b.qweight'"},
            Case{awq_parts(), [](Parts& p) { p["qzeros"].bytes.resize(12); }, "has 12 bytes"},
            Case{awq_parts(), [](Parts& p) { p["scales"].stored_dtype = "I16"; },
-                "'a.b.scales' is 'I16' [2, 16], not scales in F16, BF16 or F32"},
+                "'a.b.scales' is 'I16' [2, 16] of 64 bytes, not scales in F16, BF16 or F32"},
            Case{awq_parts(),
                 [](Parts& p) {
                   p.tensors.push_back(scales("weight", {16, 64}));
@@ -196,12 +197,12 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
            Case{gptq_parts(), [](Parts& p) { p.shape("g_idx", {63}); },
                 "not a vector of 64 groups"},
            Case{gptq_parts(),
-                [](Parts& p) { p["g_idx"] = order(std::vector<std::int32_t>(64), "g_idx"); },
-                "'a.b.g_idx' gives column 32 group 0: columns ordered by activation"},
+                [](Parts& p) { p["g_idx"] = order(std::vector<std::int32_t>(64, 2), "g_idx"); },
+                "'a.b.g_idx' gives column 0 group 2 of 2"},
            Case{whole_parts(), [](Parts& p) { p.erase("weight_scale"); },
                 "its part 'a.b.weight_scale' is missing"},
            Case{whole_parts(), [](Parts& p) { p["weight_zero_point"].stored_dtype = "U8"; },
-                "'a.b.weight_zero_point' is 'U8' [16, 2], not a matrix of I8"},
+                "'a.b.weight_zero_point' is 'U8' [16, 2] of 32 bytes, not a matrix of I8"},
            Case{whole_parts(),
                 [](Parts& p) {
                   p["weight_zero_point"] = bytes_part("weight_zero_point", {16, 1});
@@ -225,9 +226,10 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
            Case{packed_parts(),
                 [](Parts& p) {
                   std::vector<std::int32_t> groups(64, 1);
+                  groups[9] = -1;
                   p.tensors.push_back(order(groups, "weight_g_idx"));
                 },
-                "'a.b.weight_g_idx' gives column 0 group 1"},
+                "'a.b.weight_g_idx' gives column 9 group -1 of 2"},
        }) {
     const std::string error = error_of_changed(c.parts, c.change);
     expect_mention(error, c.error);
@@ -239,6 +241,25 @@ TEST(IntegerTensors, APartThatDoesNotFitIsRefusedByItsName) {
                                p.tensors.push_back(order(none, "weight_g_idx"));
                              }),
             "");
+}
+
+TEST(IntegerTensors, ColumnsWithTheirGroupEachMakeRowsOfAnotherFormat) {
+  Parts parts = gptq_parts();
+  std::vector<std::int32_t> groups(64);
+  for (std::size_t k = 0; k < groups.size(); ++k) groups[k] = static_cast<std::int32_t>(k % 2);
+  parts["g_idx"] = order(groups, "g_idx");
+  const TempDir dir;
+  write_file(dir / "model.safetensors", safetensors_bytes(parts.tensors));
+  TensorIndex index = read_safetensors(dir.path());
+  ModelConfig config;
+  join_integer_tensors(index, *quantization_of({{"quantization_config", parts.scheme}}).integers,
+                       config);
+  ASSERT_EQ(index.tensors.size(), 1u);
+  const TensorEntry& matrix = index.tensors[0];
+  EXPECT_EQ(matrix.dtype, DType::kI4Grouped);
+  EXPECT_EQ(matrix.bytes, 16u * (2 * 4 + 32));
+  for (std::int64_t k = 0; k < 64; ++k)
+    EXPECT_EQ(format::I4Grouped::group(matrix.companion.bytes().data(), k), k % 2) << k;
 }
 
 TEST(IntegerScheme, WhatIsNotReadIsRefusedByItsKey) {

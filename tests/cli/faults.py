@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 
-from support import CANOPY, bytes_model
+from support import CANOPY, DATA, bytes_model
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 PARTIAL = ".canopy-partial"
@@ -78,12 +78,16 @@ class Killing:
         mixture = folder / "mixture"  # of which a part stays, in a cache of experts
         subprocess.run([CANOPY, "inflate", "-m", model, "-o", mixture, "--experts", "9", "--active", "2"], check=True,
                        stderr=subprocess.DEVNULL)
+        columns = shutil.copytree(DATA / "model" / "llama_nf4", folder / "columns")  # which does not lie by rows
+        shutil.copy(model / "tokenizer.json", columns)
         out = self.out
         generate = ("generate", "-m", model, "-md", model, "-p", "x", "-n", 8, "--ignore-eos", "-t", 1)
         self.commands = [
             Command("quantize", ("quantize", "-m", wide, "-o", out / "q.gguf", "--type", "q8_0", "-t", 1), [out / "q.gguf"], True),
             Command("inflate", ("inflate", "-m", model, "-o", out / "big", "--size", "6M"), [out / "big", out / "big-small"], True),
             Command("pack", ("pack", "-m", wide, "-o", out / "packed", "-t", 1), [out / "packed"], True),
+            Command("repack", ("generate", "-m", columns, "--repack", out / "rows", "-p", "x", "-n", 8, "--ignore-eos", "-t", 1),
+                    [out / "rows"], True),
             Command("generate", (*generate, "--report", out / "report.json", "--trace", out / "trace.json"),
                     [out / "report.json", out / "trace.json"], False),
             Command("mixture", ("generate", "-m", mixture, "-p", "x", "-n", 40, "--ignore-eos", "-t", 1, "--resident", "180K",

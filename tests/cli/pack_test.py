@@ -2,10 +2,11 @@
 import hashlib
 import json
 import os
+import shutil
 import struct
 import unittest
 
-from support import TINY, TempDirCase, bytes_model, main, run, run_json
+from support import DATA, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
 
 
 def header_of(model):
@@ -101,6 +102,40 @@ class Pack(TempDirCase):
         run("quantize", "-m", TINY, "-o", self.dir / "q.gguf", "--type", "q4_0")
         self.fails("pack", "-m", self.dir / "q.gguf", "-o", self.dir / "again", says=["small already"])
         self.assertEqual(run("pack", "-m", self.model).returncode, 2)
+
+    def test_a_directory_that_does_not_lie_by_rows_is_written_once_and_then_taken(self):
+        model, rows = self.dir / "nf4", self.dir / "rows"
+        shutil.copytree(DATA / "model" / "llama_nf4", model)
+        (model / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+        words = "-p", "The sea", "-n", "12", "--ignore-eos"
+        self.fails("generate", "-m", model, *words, says=["canopy pack -m", "--repack DIR"])
+        self.assertEqual(run("pack", "-m", model, "-o", self.dir / "packed").returncode, 0)
+        expected = run_json("generate", "-m", self.dir / "packed", *words)["tokens"]
+        first = run("generate", "-m", model, "--repack", rows, *words, "--json")
+        self.assertIn(f"{rows} has the weights of {model} by rows now", first.stderr)
+        self.assertEqual(json.loads(first.stdout)["tokens"], expected)
+        self.assertEqual(tensors(rows), tensors(self.dir / "packed"))
+        written = (rows / "model.safetensors").stat().st_ino
+        again = run("generate", "-m", model, "--repack", rows, *words, "--json")
+        self.assertNotIn("by rows now", again.stderr)
+        self.assertEqual(json.loads(again.stdout)["tokens"], expected)
+        self.assertEqual((rows / "model.safetensors").stat().st_ino, written)
+        self.assertEqual([path for path in self.dir.iterdir() if path.name.startswith("rows")], [rows])
+
+    def test_what_is_repacked_is_not_taken_for_another_model(self):
+        self.assertEqual(run("pack", "-m", DATA / "model" / "llama_nf4", "-o", self.dir / "rows").returncode, 0)
+        model = self.dir / "fp4"
+        shutil.copytree(DATA / "model" / "qwen2_fp4", model)
+        (model / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+        words = "-p", "The sea", "-n", "4"
+        self.fails("generate", "-m", model, "--repack", self.dir / "rows", *words, says=["it is not made of", model])
+        (self.dir / "other").mkdir()
+        (self.dir / "other" / "file").write_text("mine")
+        self.fails("generate", "-m", model, "--repack", self.dir / "other", *words, says=["other", "has no config.json"])
+        plain = run("generate", "-m", self.model, "--repack", self.dir / "none", *words)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertIn("lies by rows, and is taken as it is", plain.stderr)
+        self.assertFalse((self.dir / "none").exists())
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Model{"qwen2_awq", 2 * 7, kDown}, Model{"llama_gptq", 2 * 7, kDown},
                       Model{"mistral_packed", 2 * 7, kDown}, Model{"llama_packed_8", 2 * 7, kDown},
                       Model{"qwen3_whole", 2 * 7, kDown}, Model{"llama_nvfp4", 7, kDownOfFirst},
-                      Model{"llama_modelopt", 7, kDownOfFirst},
+                      Model{"llama_modelopt", 7, kDownOfFirst}, Model{"llama_nf4", 2 * 7, kDown},
+                      Model{"qwen2_fp4", 2 * 7, kDown}, Model{"llama_order", 2 * 7, kDown},
                       Model{"gpt_oss", 3 * 5 * 3, kDownOfExpert}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -6,11 +6,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "src/base/formats/weight_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
+#include "src/checkpoint/quantized/table_tensors.h"
 #include "src/checkpoint/readers.h"
 #include "src/convert/rows_of_parts.h"
 #include "tests/test_data.h"
@@ -31,6 +32,7 @@ struct GoldenMatrix {
     const Quantization scheme = quantization_of(config);
     if (scheme.nvfp4) join_nvfp4_tensors(index, *scheme.nvfp4, model);
     if (scheme.mxfp4) join_mxfp4_tensors(index, model);
+    if (scheme.tables) join_table_tensors(index, model);
     if (scheme.integers) join_integer_tensors(index, *scheme.integers, model);
   }
   const TensorEntry& tensor(const std::string& name) const {
@@ -51,10 +53,12 @@ struct GoldenMatrix {
           read(part, at, into);
         },
         bytes);
-    std::vector<float> values(static_cast<std::size_t>(count * matrix.shape[1]));
-    EXPECT_EQ(bytes.size(),
-              row_bytes(matrix.dtype, matrix.shape[1]) * static_cast<std::size_t>(count));
-    dequantize_row(matrix.dtype, bytes.data(), values);
+    const auto columns = static_cast<std::size_t>(matrix.shape[1]);
+    std::vector<float> values(static_cast<std::size_t>(count) * columns);
+    EXPECT_EQ(bytes.size(), place_of_rows(matrix, first, count).bytes);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+      row_as_f32(matrix.dtype, row_at(&bytes[i * place_of_rows(matrix, 0, 1).bytes], matrix, first),
+                 std::span(values).subspan(i * columns, columns));
     return values;
   }
   void read(const TensorEntry& tensor, std::uint64_t at, std::span<std::byte> into) const {
@@ -114,7 +118,11 @@ INSTANTIATE_TEST_SUITE_P(
         FormCase{"packed_tensor", DType::kI4_64}, FormCase{"whole_channel", DType::kI8_32},
         FormCase{"whole_zeros", DType::kI8_32}, FormCase{"whole_tensor", DType::kI8_128},
         FormCase{"mxfp4", DType::kMXFP4}, FormCase{"nvfp4", DType::kF4_256},
-        FormCase{"modelopt", DType::kF4_256}),
+        FormCase{"modelopt", DType::kF4_256}, FormCase{"nf4", DType::kNF4},
+        FormCase{"nf4_doubled", DType::kNF4}, FormCase{"nf4_128", DType::kNF4},
+        FormCase{"fp4", DType::kFP4}, FormCase{"fp4_doubled", DType::kFP4},
+        FormCase{"gptq_order", DType::kI4Grouped}, FormCase{"gptq_order_8", DType::kI8Grouped},
+        FormCase{"packed_order", DType::kI4Grouped}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -161,12 +161,13 @@ INSTANTIATE_TEST_SUITE_P(
                       "olmoe", "olmoe.gguf", "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
                       "minimax_m2", "minimax_m2.gguf", "granitemoe", "granitemoe.gguf",
                       "ernie4_5_moe.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
-                      "gpt_oss_mxfp4.gguf", "mistral_window", "phi3", "phi3.gguf", "phi3_longrope",
-                      "phi3_longrope.gguf", "gemma2.gguf", "gemma3.gguf", "gemma4", "gemma4.gguf",
-                      "exaone", "hunyuan", "hunyuan.gguf", "apertus", "apertus.gguf", "cohere_qk",
-                      "cohere_qk.gguf", "granite4", "olmo2", "olmo3", "olmo3.gguf", "exaone4",
-                      "exaone4_full", "glm4", "glm4.gguf", "granite", "granite.gguf", "smollm3",
-                      "cohere", "cohere2", "arcee", "nemotron", "starcoder2"),
+                      "gpt_oss_mxfp4.gguf", "mixtral_factors.gguf", "mistral_window", "phi3",
+                      "phi3.gguf", "phi3_longrope", "phi3_longrope.gguf", "gemma2.gguf",
+                      "gemma3.gguf", "gemma4", "gemma4.gguf", "exaone", "hunyuan", "hunyuan.gguf",
+                      "apertus", "apertus.gguf", "cohere_qk", "cohere_qk.gguf", "granite4", "olmo2",
+                      "olmo3", "olmo3.gguf", "exaone4", "exaone4_full", "glm4", "glm4.gguf",
+                      "granite", "granite.gguf", "smollm3", "cohere", "cohere2", "arcee",
+                      "nemotron", "starcoder2"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

@@ -3,6 +3,7 @@
 
 #include "planner/acceptance_file.h"
 #include "planner/learned_acceptance.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/checkpoint/packed_tensors.h"
 #include "src/convert/pack/pack_row.h"
 #include "tests/checkpoint/checkpoint_files.h"
@@ -213,6 +214,16 @@ void seeds_of_tekken() {
            R"({"rank":2,"token_str":"</s>"},{"rank":3,"token_str":"[INST]"}]})");
 }
 
+/// Returns a safetensors file with what it says of its tensors.
+std::string described(const std::string& file,
+                      const std::vector<std::pair<std::string, packed::Description>>& tensors) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  auto header = nlohmann::ordered_json::parse(file.substr(8, length));
+  header["__metadata__"][std::string(packed::kDescriptions)] = packed::to_text(tensors);
+  return safetensors_with_header(header.dump(), 0) + file.substr(8 + length);
+}
+
 /// Returns a file of "w", packed, 3 rows of 70 columns with exceptions, and of a norm.
 std::string packed_file() {
   constexpr std::int64_t kRows = 3, kColumns = 70;
@@ -237,12 +248,26 @@ std::string packed_file() {
                          {"w.row_offsets", DType::kU32, {kRows + 1}, places},
                          {"canopy.pad.0", DType::kU8, {4}, std::string(4, '\0')},
                          random_tensor("norm", DType::kF32, {7}, random, 0, 1)});
-  std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  auto header = nlohmann::ordered_json::parse(file.substr(8, length));
-  header["__metadata__"][std::string(packed::kDescriptions)] = packed::to_text(
-      {{"w", {format::PackedBF16::kCodec, {kRows, kColumns}, 7}}, {"norm", {"", {}, 9}}});
-  return safetensors_with_header(header.dump(), 0) + file.substr(8 + length);
+  return described(
+      file, {{"w", {format::PackedBF16::kCodec, {kRows, kColumns}, 7}}, {"norm", {"", {}, 9}}});
+}
+
+/// Returns a file of "w", 3 rows of 64 columns in three groups that are no runs of columns.
+std::string grouped_file() {
+  constexpr std::int64_t kRows = 3, kColumns = 64;
+  std::mt19937_64 random(2);
+  std::vector<std::int32_t> of;
+  for (std::int32_t k = 0; k < kColumns; ++k) of.push_back(k * 7 % 3);
+  const GroupedFormat& format = *find_grouped_format(DType::kI4Grouped);
+  const Companion groups = companion_of_groups(format, of, kRows);
+  std::string payload(groups.place_of_rows(0, kRows).bytes, '\0');
+  for (char& byte : payload) byte = static_cast<char>(random() & 0x3f);
+  const std::span bytes = groups.bytes();
+  const std::string companion(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return described(
+      safetensors_bytes({{"w.packed", DType::kU8, {std::ssize(payload)}, payload},
+                         {"w.groups", DType::kU8, {std::ssize(companion)}, companion}}),
+      {{"w", {format.codec, {kRows, kColumns}, 7}}});
 }
 
 void seeds_of_safetensors() {
@@ -250,6 +275,7 @@ void seeds_of_safetensors() {
       .layers = 1, .dim = 8, .hidden_dim = 8, .heads = 2, .kv_heads = 1, .head_dim = 4, .vocab = 8};
   seed("safetensors", "model.safetensors", safetensors_bytes(tiny_model(small).tensors));
   seed("safetensors", "packed.safetensors", packed_file());
+  seed("safetensors", "grouped.safetensors", grouped_file());
   seed("safetensors", "empty.safetensors", safetensors_with_header("{}", 0));
   seed(
       "index", "index.json",

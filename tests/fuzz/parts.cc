@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "src/base/formats/weight_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/quantized/integer_tensors.h"
 #include "src/checkpoint/quantized/mxfp4_tensors.h"
 #include "src/checkpoint/quantized/nvfp4_tensors.h"
 #include "src/checkpoint/quantized/quantization.h"
+#include "src/checkpoint/quantized/table_tensors.h"
 #include "src/convert/rows_of_parts.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -29,7 +30,8 @@ constexpr const char* kSchemes[] = {
     R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})",
     R"({"format": "nvfp4-pack-quantized", "config_groups": {"a": {"weights": {
          "num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}})",
-    R"({"quant_method": "mxfp4"})"};
+    R"({"quant_method": "mxfp4"})",
+    R"({"quant_method": "bitsandbytes", "load_in_4bit": true})"};
 
 void make(const TensorEntry& tensor, std::string_view file) {
   constexpr std::int64_t kMostRows = 64, kMostColumns = 1 << 16;
@@ -45,12 +47,12 @@ void make(const TensorEntry& tensor, std::string_view file) {
   const std::int64_t most = std::min(rows, kMostRows);
   std::vector<std::byte> all, one;
   make_rows_of_parts(matrix, 0, most, read_at, all);
-  const std::size_t row = row_bytes(matrix.dtype, matrix.shape[1]);
+  const std::size_t row = place_of_rows(matrix, 0, 1).bytes;
   expect(all.size() == row * static_cast<std::size_t>(most), "rows of their size");
   std::vector<float> values(static_cast<std::size_t>(matrix.shape[1]));
   for (std::int64_t i = 0; i < most; ++i) {
     const std::span whole = std::span(all).subspan(static_cast<std::size_t>(i) * row, row);
-    dequantize_row(matrix.dtype, whole.data(), values);
+    row_as_f32(matrix.dtype, row_at(whole.data(), matrix, i), values);
     make_rows_of_parts(rows_of(matrix, i, 1), 0, 1, read_at, one);
     expect(std::ranges::equal(one, whole), "rows that are the same alone");
   }
@@ -69,10 +71,11 @@ void fuzz_one(std::string_view input) {
       ModelConfig config;
       if (scheme.nvfp4) join_nvfp4_tensors(index, *scheme.nvfp4, config);
       if (scheme.mxfp4) join_mxfp4_tensors(index, config);
+      if (scheme.tables) join_table_tensors(index, config);
       if (scheme.integers) join_integer_tensors(index, *scheme.integers, config);
       for (const TensorEntry& tensor : index.tensors) {
         if (!tensor.parts) continue;
-        expect(tensor.bytes == tensor_bytes(tensor.dtype, tensor.shape), "bytes of its rows");
+        expect(tensor.bytes == tensor_bytes(tensor), "bytes of its rows");
         const ByteRange place = place_in_file(tensor);
         expect(place.offset + place.bytes <= input.size(), "codes inside of their file");
         make(tensor, input);

@@ -39,7 +39,7 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
       }
       for (std::size_t j = 0; j < m; ++j) {
         float& to = y[i * p.stride + static_cast<std::int64_t>(j)];
-        to = p.accumulate ? to + sums[j] : sums[j];
+        to = p.accumulate ? to + p.factor * sums[j] : p.factor * sums[j];
       }
     }
   }

@@ -155,6 +155,34 @@ TEST_P(Linear, AddsBiasAndAccumulatesAfterTheWholeSum) {
   });
 }
 
+TEST_P(Linear, MultipliesTheWholeSumByTheFactorOfItsMatrix) {
+  std::mt19937 random(29);
+  constexpr std::size_t k = 256, m = 35;
+  constexpr float kFactor = 0.25f;  // which no order of multiplying and adding rounds
+  for (const DType dtype : {DType::kNVFP4, DType::kBF16, DType::kF32})
+    for (const std::size_t n : {3, 40}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << " n " << n);
+      const std::vector<float> x = random_floats(n * k, random), bias = random_floats(m, random),
+                               before = random_floats(n * m, random);
+      OnDevice w = send(random_weights(dtype, m, k, random)), xs = send(x), b = send(bias);
+      const std::vector<float> plain = product(x, n, k, w, dtype, m);
+      for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        OnDevice y = send(before);
+        const Projection p{w.weights(dtype, m, k).times(kFactor), b.view(DType::kF32, {m}),
+                           y.view(DType::kF32, {static_cast<std::int64_t>(n), m}), 0, accumulate};
+        ops().linear(stream(), xs.view(DType::kF32, {static_cast<std::int64_t>(n), k}), {&p, 1});
+        const std::vector<float> got = y.read<float>();
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const float start = accumulate == Accumulate::kYes ? before[i] : 0.0f;
+          const float sum = kFactor * plain[i] + bias[i % m];
+          // Some add the bias, of 1 at most, last: two roundings each.
+          ASSERT_NEAR(got[i], start + sum, 4 * kEps * (std::abs(start) + std::abs(sum) + 1))
+              << "row " << i / m << " column " << i % m;
+        }
+      }
+    }
+}
+
 TEST_P(Linear, TakesAnyNumberOfProjectionsAndNoRows) {
   std::mt19937 random(19);
   const std::size_t n = 3, k = 64, m = 8;

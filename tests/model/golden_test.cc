@@ -288,6 +288,19 @@ TEST_P(TinyCheckpoint, WithNormsThatAreOffByOneExceedsTheTolerance) {
   }
 }
 
+TEST_P(TinyCheckpoint, WithoutAFactorOfItsProductsExceedsTheTolerance) {
+  const auto has = [](const TensorEntry& tensor) { return !tensor.factors.empty(); };
+  for (const TensorEntry& one : checkpoint_.tensors()) {
+    if (!has(one)) continue;
+    std::vector<TensorEntry> tensors = checkpoint_.tensors();
+    std::ranges::find(tensors, one.name, &TensorEntry::name)->factors.clear();
+    EXPECT_GT(largest_deviation(with(std::move(tensors), checkpoint_.config()), golden_),
+              golden_.tolerance)
+        << one.name;
+  }
+  if (std::ranges::none_of(checkpoint_.tensors(), has)) GTEST_SKIP() << "it has none";
+}
+
 TEST_P(TinyCheckpoint, WithTheNextHeadsNormExceedsTheTolerance) {
   if (!checkpoint_.config().layer(0).each_head_norm || !checkpoint_.config().layer(0).qk_norm)
     GTEST_SKIP() << "heads have no norms of their own";
@@ -360,7 +373,8 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"starcoder2_gguf", "starcoder2.gguf"}, TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
         TinyCase{"gpt_oss_mxfp4_gguf", "gpt_oss_mxfp4.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
         TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
-        TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"}),
+        TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"},
+        TinyCase{"mixtral_factors_gguf", "mixtral_factors.gguf"}),
     [](const auto& info) {
       std::string name = info.param.checkpoint;
       std::replace(name.begin(), name.end(), '.', '_');

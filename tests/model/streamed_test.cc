@@ -111,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
                                            "qwen3_moe_fp8", "olmoe", "olmoe.gguf", "qwen2_moe",
                                            "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
                                            "minimax_m2", "minimax_m2.gguf", "dots1", "dots1.gguf",
-                                           "gpt_oss.gguf", "gpt_oss_mxfp4.gguf"),
+                                           "gpt_oss.gguf", "gpt_oss_mxfp4.gguf",
+                                           "mixtral_factors.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

@@ -64,7 +64,7 @@ CANOPY_HOST_DEVICE inline float scale_of(const std::byte* block) {
 /// Element i of a block of groups: scale x code, plus the minimum where the format has one. All
 /// parts but the scale d and the minimum m are whole numbers of few bits and their products with an
 /// f16 or a power of two are exact in f32, so that fused or not, the sum is rounded once and has
-/// the same bits.
+/// the same bits. A code of a table is a float, and its product with the scale is rounded once.
 template <class Format>
 CANOPY_HOST_DEVICE inline float element_of_group(const std::byte* block, int i) {
   const int group = i / Format::kGroupElements;

@@ -27,6 +27,8 @@ template <class Format>
 void put_scale(Format, float scale, std::byte* block) {
   if constexpr (requires(format::Scale16 value) { Format::put_scale(block, value); })
     Format::put_scale(block, {f16_from_f32(scale), format::ScaleType::kF16});
+  else if constexpr (format::kIsOfTable<Format>)
+    Format::put_scale(block, scale);
   else if constexpr (format::kHasOwnScale<Format>)
     put_f16(scale * static_cast<float>(Format::kParts), block + Format::kScaleAt);
   else

@@ -4,6 +4,7 @@
 
 #include "src/base/error.h"
 #include "src/base/formats/fp8_format.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/base/formats/packed_format.h"
 #include "src/base/formats/weight_format.h"
 
@@ -26,6 +27,7 @@ Layout layout(DType dtype) {
   if (dtype == DType::kU64) return {"U64", 8, 1};
   if (const PackedFormat* const f = find_packed_format(dtype)) return {f->name, 0, 0};
   if (const CompanionFormat* const f = find_fp8_format(dtype)) return {f->name, 1, 1};
+  if (const GroupedFormat* const f = find_grouped_format(dtype)) return {f->companion->name, 0, 0};
   throw Error("unknown dtype " + std::to_string(static_cast<int>(dtype)));
 }
 

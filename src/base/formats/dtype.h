@@ -5,10 +5,11 @@
 namespace canopy {
 
 /// kQ*, kIQ*, kMXFP4, kNVFP4: GGUF blocks of weights along the last axis
-/// (src/base/formats/weight_format.h). kI4_*, kI8_*, kF4_*: such blocks that `canopy pack` writes
-/// (src/base/formats/integer_formats.h). kPacked*: rows of different lengths
-/// (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie apart
-/// (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
+/// (src/base/formats/weight_format.h). kI4_*, kI8_*, kF4_*, kNF4, kFP4: such blocks that
+/// `canopy pack` writes (src/base/formats/integer_formats.h and others there). kPacked*: rows of
+/// different lengths (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie
+/// apart (src/base/formats/fp8_format.h). kI*Grouped: rows whose groups are no runs of columns
+/// (src/base/formats/grouped_format.h). Only a WeightView has such a dtype.
 enum class DType : std::uint8_t {
   kF32,
   kF16,
@@ -44,6 +45,10 @@ enum class DType : std::uint8_t {
   kI8_32,
   kI8_128,
   kF4_256,
+  kNF4,
+  kFP4,
+  kI4Grouped,
+  kI8Grouped,
   kPackedBF16,
   kE4M3Blocks,
   kE4M3Rows

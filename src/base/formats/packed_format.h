@@ -13,6 +13,7 @@
 
 #include "src/base/formats/companion.h"
 #include "src/base/formats/fp8_format.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/base/formats/weight_format.h"
 
 namespace canopy {
@@ -222,7 +223,7 @@ void RowOffsets<Format>::check_companion(std::span<const std::byte> companion, s
 
 using PackedFormats = format::List<format::PackedBF16>;
 /// Formats that a WeightView may have.
-using MatrixFormats = decltype(WeightFormats() + PackedFormats() + Fp8Formats());
+using MatrixFormats = decltype(WeightFormats() + PackedFormats() + Fp8Formats() + GroupedFormats());
 
 template <class Format>
 inline constexpr bool kIsPacked = requires {

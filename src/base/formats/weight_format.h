@@ -1,9 +1,9 @@
 #pragma once
 // The formats of weights, each said once: of what blocks its rows are made, how a block becomes
-// f32, and what files call it. A new one is an enumerator of DType, a struct here, in
-// block_formats.h, grid_formats.h or integer_formats.h, and its name in one of the lists; readers,
-// sizes and every product know it then, by plain loops. Vectors for the CPU are a specialisation in
-// kernels/cpu/weights-inl.h; writing it is an overload in src/convert/quantize/block_quant.cc.
+// f32, and what files call it. A new one is an enumerator of DType, a struct here or in one of the
+// headers of blocks below, and its name in one of the lists; readers, sizes and every product know
+// it then, by plain loops. Vectors for the CPU are a specialisation in kernels/cpu/weights-inl.h;
+// writing it is an overload in src/convert/quantize/block_quant.cc.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "src/base/formats/f4_format.h"
 #include "src/base/formats/grid_formats.h"
 #include "src/base/formats/integer_formats.h"
+#include "src/base/formats/table_formats.h"
 
 namespace canopy {
 
@@ -26,10 +27,10 @@ namespace format {
 // ggml's number of the type, or kNotInGguf; kGgufFileType, what general.file_type calls a file of
 // mostly it; kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose
 // elements stand alone have Element, their bits, and encode(), to nearest even. Those in blocks
-// (block_formats.h, grid_formats.h, integer_formats.h, f4_format.h) have groups of kGroupElements,
-// whose elements are d s q, or d s q + m t: where the f16 d and m lie (kScaleAt; kMinimumAt, -1
-// without), or scale(block) where d is no such f16; the whole numbers group_scale(block, group), of
-// F4_256 any, group_minimum(block, group) and code(block, i).
+// (the headers above) have groups of kGroupElements, whose elements are d s q, or d s q + m t:
+// where the f16 d and m lie (kScaleAt; kMinimumAt, -1 without), or scale(block) where d is no such
+// f16; the whole numbers group_scale(block, group), of F4_256 any, group_minimum(block, group) and
+// code(block, i), which of a table is any and has no group_scale but 1.
 
 struct F32 {
   static constexpr DType kDType = DType::kF32;
@@ -86,9 +87,11 @@ using GgufBlocks =
                  format::IQ3_XXS, format::IQ3_S, format::IQ1_S, format::IQ1_M, format::NVFP4>;
 using IntegerFormats =
     format::List<format::I4_32, format::I4_64, format::I4_128, format::I8_32, format::I8_128>;
+/// Blocks of other codes that GGUF files do not have.
+using FloatRows = format::List<format::F4_256, format::NF4, format::FP4>;
 /// Blocks that `canopy pack` writes.
-using PackedRows = decltype(IntegerFormats() + format::List<format::F4_256, format::MXFP4>());
-using BlockFormats = decltype(GgufBlocks() + IntegerFormats() + format::List<format::F4_256>());
+using PackedRows = decltype(IntegerFormats() + FloatRows() + format::List<format::MXFP4>());
+using BlockFormats = decltype(GgufBlocks() + IntegerFormats() + FloatRows());
 using GgufFormats = decltype(PlainFormats() + GgufBlocks());
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 

@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
 
 #include "src/base/error.h"
+#include "src/base/formats/grouped_format.h"
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
-#include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/quantized/part_checks.h"
 
 namespace canopy {
 
@@ -37,10 +37,6 @@ const Suffixes& suffixes_of(MatrixParts::Layout layout) {
   return layout == MatrixParts::Layout::kCompressed ? kOfPacked : kOfQweight;
 }
 
-std::string type_of(const TensorEntry& tensor) {
-  return tensor.foreign_dtype.value_or(name(tensor.dtype));
-}
-
 std::int64_t divided_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 /// The format of rows with these codes whose blocks are the largest that groups and rows are made
@@ -57,6 +53,10 @@ const WeightFormat& format_of_rows(int bits, std::int64_t group, std::int64_t co
     throw Error("its rows have " + std::to_string(columns) +
                 " columns, which are not whole blocks of 32; take the model in another form");
   return *best;
+}
+
+const GroupedFormat& grouped_format_of(int bits) {
+  return *std::ranges::find(kGroupedFormats, bits, &GroupedFormat::bits);
 }
 
 class Join {
@@ -83,16 +83,22 @@ class Join {
     }
     put_shape(m);
     put_form(m);
-    if (const TensorEntry* const order = find(suffixes_.groups)) require_natural_order(*order, m);
-    const WeightFormat& format = format_of_rows(m.bits, m.group, m.columns);
+    std::vector<std::int32_t> groups;  // of columns in an order of their own
+    if (const TensorEntry* const order = find(suffixes_.groups)) groups = read_groups(*order, m);
     TensorEntry matrix = codes;
     matrix.name = module_ + ".weight";
     if (!bytes() && by_name_.contains(matrix.name))
       throw Error("there is also " + in_quotes(matrix.name) + ", and which of them counts is open");
     matrix.foreign_dtype.reset();
-    matrix.dtype = format.dtype;
     matrix.shape = {m.rows, m.columns};
-    matrix.bytes = tensor_bytes(format.dtype, matrix.shape);
+    if (groups.empty()) {
+      matrix.dtype = format_of_rows(m.bits, m.group, m.columns).dtype;
+    } else {
+      const GroupedFormat& format = grouped_format_of(m.bits);
+      matrix.dtype = format.dtype;
+      matrix.companion = companion_of_groups(format, groups, m.rows);
+    }
+    matrix.bytes = tensor_bytes(matrix);
     matrix.parts = std::make_shared<const MatrixParts>(std::move(m));
     gone_.insert(codes.name);
     for (const std::string_view suffix : kOfActivations)
@@ -124,11 +130,6 @@ class Join {
     if (at == by_name_.end()) return nullptr;
     gone_.insert(at->first);
     return at->second;
-  }
-
-  [[noreturn]] static void refuse_part(const TensorEntry& tensor, const std::string& wanted) {
-    throw Error("its part " + in_quotes(tensor.name) + " is " + in_quotes(type_of(tensor)) + " " +
-                to_string(tensor.shape) + ", not " + wanted);
   }
 
   /// Checks a part of a type whose size the reader of the container does not know.
@@ -163,16 +164,6 @@ class Join {
     require_bytes(tensor, row_bytes(tensor.dtype, 1), "scales in F16, BF16 or F32");
   }
 
-  template <class Number>
-  std::vector<Number> read(const TensorEntry& tensor) const {
-    HeaderReader reader(index_.files[static_cast<std::size_t>(tensor.file)],
-                        std::numeric_limits<std::uint64_t>::max());
-    reader.skip_to(tensor.offset);
-    std::vector<Number> values(tensor.bytes / sizeof(Number));
-    reader.read(values.data(), tensor.bytes);
-    return values;
-  }
-
   /// Reads rows and columns from the shapes, and the bits where these say them.
   void put_shape(MatrixParts& m) {
     const Shape& codes = m.codes.shape;
@@ -188,7 +179,8 @@ class Join {
         refuse_part(*shape, "two of I64");
       require_bytes(*shape, narrow ? 4 : 8, "two of I64");
       const auto put = [&](const auto& values) { m.rows = values[0], m.columns = values[1]; };
-      narrow ? put(read<std::int32_t>(*shape)) : put(read<std::int64_t>(*shape));
+      narrow ? put(read_part_as<std::int32_t>(index_.files, *shape))
+             : put(read_part_as<std::int64_t>(index_.files, *shape));
       if (m.rows != codes[0] || m.columns < 1 || m.columns > kMostDim)
         throw Error("its part " + in_quotes(shape->name) + " says " +
                     to_string(Shape{m.rows, m.columns}) + ", but its codes are " +
@@ -241,20 +233,23 @@ class Join {
            (!m.zeros || m.zeros->shape == Shape{divided_up(m.rows, fields), groups});
   }
 
-  /// Throws Error unless the groups are runs of columns.
-  void require_natural_order(const TensorEntry& order, const MatrixParts& m) const {
+  /// Returns the group of each column; nothing where they are runs of columns.
+  std::vector<std::int32_t> read_groups(const TensorEntry& order, const MatrixParts& m) const {
     require_numbers(order, 1, "I32", sizeof(std::int32_t));
     if (order.shape != Shape{m.columns})
       refuse_part(order, "a vector of " + std::to_string(m.columns) + " groups");
-    const std::vector<std::int32_t> groups = read<std::int32_t>(order);
+    std::vector<std::int32_t> groups = read_part_as<std::int32_t>(index_.files, order);
     // compressed-tensors has -1 where there is no order.
-    if (std::ranges::all_of(groups, [](std::int32_t g) { return g == -1; })) return;
-    for (std::size_t k = 0; k < groups.size(); ++k)
-      if (groups[k] != static_cast<std::int64_t>(k) / m.group)
+    if (std::ranges::all_of(groups, [](std::int32_t g) { return g == -1; })) return {};
+    bool natural = true;
+    for (std::size_t k = 0; k < groups.size(); ++k) {
+      if (groups[k] < 0 || groups[k] >= divided_up(m.columns, m.group))
         throw Error("its part " + in_quotes(order.name) + " gives column " + std::to_string(k) +
-                    " group " + std::to_string(groups[k]) +
-                    ": columns ordered by activation (desc_act, actorder) are not supported; take "
-                    "the model quantised without, in BF16, or as a GGUF file in Q4_K");
+                    " group " + std::to_string(groups[k]) + " of " +
+                    std::to_string(divided_up(m.columns, m.group)));
+      natural = natural && groups[k] == static_cast<std::int64_t>(k) / m.group;
+    }
+    return natural ? std::vector<std::int32_t>() : groups;
   }
 
   TensorIndex& index_;

@@ -1,5 +1,7 @@
 #pragma once
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "src/checkpoint/checkpoint.h"
@@ -26,9 +28,11 @@ struct MatrixParts {
     /// scales U8 [.., rows, columns / 32], 2^(byte - 127); no zeros.
     kMxfp4,
     /// codes U8 [rows, columns / 2] of E2M1, in the same order; scales E4M3 [rows, columns / 16],
-    /// times
-    /// `factor`, or over it where that is negative; no zeros.
+    /// times `factor`, or over it where that is negative; no zeros.
     kNvfp4,
+    /// codes U8 [rows x columns / 2, 1], numbers of a table, the first of two columns in the higher
+    /// half; scales F32 [rows x columns / group], or U8, as `doubled` has them; no zeros.
+    kTable,
     /// codes [rows, columns] are the values, of a plain format; no scales, no zeros.
     kPlain
   };
@@ -40,6 +44,15 @@ struct MatrixParts {
   TensorEntry codes, scales;
   std::optional<TensorEntry> zeros;  // without: 2^(bits - 1)
   float factor = 1;                  // of kNvfp4
+  /// Scales of kTable that are bytes: values[byte] times one of `scales` F32 for `group` of them,
+  /// rounded, plus `offset`.
+  struct Doubled {
+    TensorEntry scales;
+    std::array<float, 256> values;
+    std::int64_t group;
+    float offset;
+  };
+  std::shared_ptr<const Doubled> doubled = {};
   /// Row i of the TensorEntry that has this, which may be a part, is row first_row + row_step i.
   /// Its rows may be several of kPlain, one after the other.
   std::int64_t first_row = 0, row_step = 1;

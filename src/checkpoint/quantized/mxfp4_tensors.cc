@@ -10,6 +10,7 @@
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/quantized/matrix_parts.h"
+#include "src/checkpoint/quantized/part_checks.h"
 
 namespace canopy {
 
@@ -19,27 +20,13 @@ using Shape = std::vector<std::int64_t>;
 constexpr std::string_view kCodes = "_blocks", kScales = "_scales";
 constexpr std::int64_t kBytesOfBlock = 16;
 
-/// Throws Error unless the tensor is bytes of this shape.
-void require_bytes(const TensorEntry& tensor, const Shape& shape) {
-  std::uint64_t bytes = 1;
-  bool fits = tensor.foreign_dtype == name(DType::kU8) && tensor.shape == shape;
-  for (const std::int64_t extent : shape)
-    fits = fits && extent > 0 &&
-           !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
-  if (!fits || bytes != tensor.bytes)
-    throw Error("its part " + in_quotes(tensor.name) + " is " +
-                in_quotes(tensor.foreign_dtype.value_or(name(tensor.dtype))) + " " +
-                to_string(tensor.shape) + " of " + std::to_string(tensor.bytes) +
-                " bytes, not 'U8' " + to_string(shape));
-}
-
 TensorEntry joined(const TensorEntry& codes, const TensorEntry& scales) {
   Shape shape = codes.shape;
   if (shape.size() < 3 || shape.back() != kBytesOfBlock)
     throw Error("its codes have shape " + to_string(shape) + ", not [.., rows, blocks, 16]");
-  require_bytes(codes, shape);
+  require_part(codes, "U8", 1, shape);
   shape.pop_back();
-  require_bytes(scales, shape);
+  require_part(scales, "U8", 1, shape);
   MatrixParts m{.layout = MatrixParts::Layout::kMxfp4,
                 .bits = 4,
                 .rows = 1,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,8 +11,8 @@
 #include "src/base/error.h"
 #include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
-#include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/quantized/matrix_parts.h"
+#include "src/checkpoint/quantized/part_checks.h"
 
 namespace canopy {
 
@@ -24,10 +23,6 @@ using Format = format::F4_256;
 constexpr std::string_view kScales = ".weight_scale", kWeight = ".weight";
 constexpr std::array<std::string_view, 4> kNotUsed{".input_scale", ".input_global_scale",
                                                    ".k_scale", ".v_scale"};
-
-std::string type_of(const TensorEntry& tensor) {
-  return tensor.foreign_dtype.value_or(name(tensor.dtype));
-}
 
 class Join {
  public:
@@ -43,12 +38,12 @@ class Join {
   TensorEntry joined(const TensorEntry& codes) {
     const std::string module = codes.name.substr(0, codes.name.size() - scheme_.codes.size());
     const std::int64_t rows = codes.shape[0], columns = 2 * codes.shape[1];
-    require_part(codes, "U8", codes.shape);
+    require_part(codes, "U8", 1, codes.shape);
     if (columns % Format::kBlockElements != 0)
       throw Error("its rows have " + std::to_string(columns) +
                   " columns, which are not whole blocks of 256; take the model in another form");
     const TensorEntry& scales = part(module, kScales);
-    require_part(scales, "F8_E4M3", {rows, columns / Format::kGroupElements});
+    require_part(scales, "F8_E4M3", 1, {rows, columns / Format::kGroupElements});
     const float factor = read_factor(part(module, scheme_.factor));
     TensorEntry matrix = codes;
     matrix.name = module + std::string(kWeight);
@@ -97,33 +92,13 @@ class Join {
     return *at->second;
   }
 
-  [[noreturn]] static void refuse_part(const TensorEntry& tensor, const std::string& wanted) {
-    throw Error("its part " + in_quotes(tensor.name) + " is " + in_quotes(type_of(tensor)) + " " +
-                to_string(tensor.shape) + " of " + std::to_string(tensor.bytes) + " bytes, not " +
-                wanted);
-  }
-  /// Checks a part of a type with one byte for each number.
-  static void require_part(const TensorEntry& tensor, const std::string& type, const Shape& shape) {
-    std::uint64_t bytes = 1;
-    bool fits = type_of(tensor) == type && tensor.shape == shape;
-    for (const std::int64_t extent : shape)
-      fits = fits && extent > 0 &&
-             !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
-    if (!fits || bytes != tensor.bytes)
-      refuse_part(tensor, in_quotes(type) + " " + to_string(shape));
-  }
-
   float read_factor(const TensorEntry& tensor) const {
     const bool one =
         tensor.shape.empty() || tensor.shape == Shape{1} || tensor.shape == Shape{1, 1};
-    float factor = 0;
     if (tensor.foreign_dtype || tensor.dtype != DType::kF32 || !one ||
-        tensor.bytes != sizeof factor)
+        tensor.bytes != sizeof(float))
       refuse_part(tensor, "one F32");
-    HeaderReader reader(index_.files[static_cast<std::size_t>(tensor.file)],
-                        std::numeric_limits<std::uint64_t>::max());
-    reader.skip_to(tensor.offset);
-    reader.read(&factor, sizeof factor);
+    const float factor = read_part_as<float>(index_.files, tensor).front();
     if (!std::isfinite(factor) || factor <= 0)
       throw Error("its part " + in_quotes(tensor.name) + " is not finite and above zero");
     return factor;

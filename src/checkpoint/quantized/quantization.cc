@@ -46,12 +46,19 @@ std::string method_by_keys(const json& object) {
 /// " (pack-quantized)": what further an object says of its scheme; "" if nothing.
 std::string detail_of(const json& object) {
   if (!object.is_object()) return "";
+  if (object.value("load_in_8bit", json()) == true) return " (int8)";
   for (const char* key : {"format", "quant_algo", "bnb_4bit_quant_type"})
     if (const auto at = object.find(key); at != object.end() && at->is_string())
       return " (" + shown(*at) + ")";
   if (const auto bits = object.find("bits"); bits != object.end() && bits->is_number_integer())
     return " (" + bits->dump() + " bits)";
   return "";
+}
+
+/// Says if an object is bitsandbytes' of 4 bits, which it may name or not.
+bool is_of_tables(const json& object, const std::string& method) {
+  return (method == "bitsandbytes" || method.empty()) && object.is_object() &&
+         object.value("load_in_4bit", json()) == true;
 }
 
 /// `where`: the key or file that says so.
@@ -92,6 +99,8 @@ Quantization quantization_of(const json& object_of_config) {
       scheme.nvfp4 = read_compressed_nvfp4(*object, key);
     else if (method == "modelopt" && is_modelopt_nvfp4(*object))
       scheme.nvfp4 = read_modelopt_nvfp4(*object, key);
+    else if (is_of_tables(*object, method))
+      scheme.tables = true;
     else if (method == "mxfp4")
       scheme.mxfp4 = true;
     else if (method == "awq")

@@ -14,6 +14,7 @@ struct Quantization {
   std::optional<IntegerScheme> integers;
   std::optional<Nvfp4Scheme> nvfp4;
   bool mxfp4 = false;
+  bool tables = false;  // bitsandbytes' nf4 and fp4
 };
 /// Throws Error as the readers of schemes do, or naming a scheme that is not supported.
 Quantization quantization_of(const nlohmann::json& config);

@@ -57,9 +57,9 @@ int run_pack(const std::vector<std::string>& words) {
       "Writes a model in BF16 in about seven tenths of its bytes, which hold the same weights bit\n"
       "for bit: a sweep has less to read, and more of the model stays in memory. Every command\n"
       "takes the directory as a model. unpack gives the model back.\n\n"
-      "A directory in 4 or 8 bits by AWQ, GPTQ, NVFP4 or compressed-tensors (pack-quantized,\n"
-      "int-quantized), and that of GPT-OSS, becomes one whose matrices lie by rows, with the same\n"
-      "values. No other command takes it as it is.",
+      "A directory in 4 or 8 bits by AWQ, GPTQ, NVFP4, bitsandbytes (nf4, fp4) or\n"
+      "compressed-tensors (pack-quantized, int-quantized), and that of GPT-OSS, becomes one whose\n"
+      "matrices lie by rows, with the same values. No other command takes it as it is.",
       Rows::kToBeMade, [](const Conversion& c, WriteProgress& progress) {
         const PackReport report = pack(c.model, c.output, c.threads, std::ref(progress));
         progress.clear();

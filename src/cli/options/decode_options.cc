@@ -8,6 +8,7 @@
 #include "src/base/utf8.h"
 #include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/profile.h"
+#include "src/cli/options/model/repack.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/head_source.h"
@@ -50,7 +51,9 @@ void print_note(const std::string& note) { aside() << "note: " << note << "\n"; 
 }  // namespace
 
 void DecodeOptions::add_flags(Flags& all) {
-  all.add(sampling.flags()).add(speculation.flags()).add(model.flags());
+  Flags of_model = model.flags();
+  of_model.add_options()("repack", into(repack, "DIR"), kRepackHelp);
+  all.add(sampling.flags()).add(speculation.flags()).add(of_model);
 }
 
 EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) const {
@@ -64,9 +67,10 @@ ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) c
   const bool drafted = plan.method != SpeculationMethod::kNone && !drafts_with_itself(plan.method);
   const bool by_model = drafted && !plan.draft;
   const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
+  std::filesystem::path target = local_model(model.model, stop);
+  if (repack) target = by_rows(target, *repack, model, stop);
   ModelFiles models =
-      open_models(local_model(model.model, stop),
-                  by_model ? local_model(speculation.draft.value_or(""), stop) : "",
+      open_models(target, by_model ? local_model(speculation.draft.value_or(""), stop) : "",
                   by_second ? local_model(*speculation.inner_draft, stop) : "", model.holes());
   if (speculation.medusa && drafted) {
     models.heads = open_medusa_heads(*speculation.medusa, models.target, model.holes());

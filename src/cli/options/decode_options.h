@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -22,13 +23,15 @@ struct DecodeOptions {
   SamplingOptions sampling;
   SpeculationOptions speculation;
   ModelOptions model;
+  std::optional<std::string> repack;  // directory of the model by rows
 
   /// Adds them to a command's own, as three groups.
   void add_flags(Flags& all);
   /// Makes the options of the model, and of what to speculate with. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
   /// -m, and -md where `plan` is to use it: a model, or a corpus, which goes into the plan. Models
-  /// of the Hub are downloaded where they are missing. Throws Stopped on request.
+  /// of the Hub are downloaded where they are missing, and --repack writes that of -m by rows.
+  /// Throws Stopped on request.
   ModelFiles open(PlanRequest& plan, const std::stop_token& stop) const;
   /// --profile's profile, else what the cache keeps of these models on this machine, else measured
   /// now, which stderr reports; and what the cache keeps of texts, into options.plan.

@@ -7,7 +7,7 @@
 namespace canopy::cli {
 
 void WriteProgress::operator()(std::uint64_t done, std::uint64_t total) {
-  if (interrupt_.token().stop_requested()) throw Stopped();
+  if (stop_.stop_requested()) throw Stopped();
   const Clock::time_point now = Clock::now();
   if (now < next_) return;
   next_ = now + std::chrono::seconds(1);

@@ -1,24 +1,32 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <utility>
 
 #include "src/cli/interrupt.h"
 #include "src/cli/output/progress_line.h"
 
 namespace canopy::cli {
 
-/// Line that inflate and quantize show on stderr while they write, from the third second on. One
-/// thread; made before any other (Interrupt).
+/// Line that commands which write models show on stderr, from the third second on. One thread.
 class WriteProgress {
  public:
-  explicit WriteProgress(bool lines) : line_(lines) {}  // as ProgressLine
-  /// Bytes. Throws Stopped after Ctrl-C or SIGTERM, so that the partial output is removed.
+  /// Catches Ctrl-C and SIGTERM itself; made before any other thread (Interrupt). `lines`: as
+  /// ProgressLine has it.
+  explicit WriteProgress(bool lines)
+      : interrupt_(std::in_place), stop_(interrupt_->token()), line_(lines) {}
+  /// For a command that catches them.
+  WriteProgress(bool lines, std::stop_token stop) : stop_(std::move(stop)), line_(lines) {}
+  /// Bytes. Throws Stopped when a stop is requested, so that the partial output is removed.
   void operator()(std::uint64_t done, std::uint64_t total);
   void clear() { line_.clear(); }  // before anything else is printed
 
  private:
   using Clock = std::chrono::steady_clock;
-  Interrupt interrupt_;
+  std::optional<Interrupt> interrupt_;
+  std::stop_token stop_;
   ProgressLine line_;
   Clock::time_point start_ = Clock::now(), next_ = start_ + std::chrono::seconds(2);
 };

@@ -75,21 +75,29 @@ struct SweepOrder {
   }
 };
 
+/// True of formats whose rows a packed file has as `pack` made them.
+bool made_by_rows(DType dtype) { return in_blocks(dtype) || find_grouped_format(dtype) != nullptr; }
+/// The codec by which a packed file names such a format.
+std::string codec_of(DType dtype) {
+  const GroupedFormat* const grouped = find_grouped_format(dtype);
+  return grouped ? grouped->codec : name(dtype);
+}
+
 /// The type that holds a tensor's values as they are, one by one.
 DType plain_type(const TensorEntry& tensor) {
   if (const PackedFormat* const packed = find_packed_format(tensor.dtype)) return packed->plain;
-  return in_blocks(tensor.dtype) ? DType::kF32 : tensor.dtype;
+  return made_by_rows(tensor.dtype) ? DType::kF32 : tensor.dtype;
 }
 
-/// Gives `out` the values of rows in blocks as f32.
-void blocks_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
-                   std::vector<std::byte>& out) {
+/// Gives `out` the values of such rows as f32.
+void rows_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
+                 std::vector<std::byte>& out) {
   const auto columns = static_cast<std::size_t>(tensor.shape[1]);
-  const std::size_t row = row_bytes(tensor.dtype, tensor.shape[1]);
+  const std::size_t row = place_of_rows(tensor, 0, 1).bytes;
   std::vector<float> values(columns);
   out.resize(stored.size() / row * columns * sizeof(float));
   for (std::size_t at = 0, to = 0; at < stored.size(); at += row, to += columns * sizeof(float)) {
-    dequantize_row(tensor.dtype, &stored[at], values);
+    row_as_f32(tensor.dtype, row_at(&stored[at], tensor, 0), values);
     std::memcpy(&out[to], values.data(), columns * sizeof(float));
   }
 }
@@ -126,6 +134,11 @@ class Packer {
       file_.begin(name + std::string(packed::kRowOffsets));
       file_.write(std::as_bytes(std::span(offsets)));
       file_.end(DType::kU32, {std::ssize(offsets)});
+    }
+    for (const auto& [name, groups] : groups_) {
+      file_.begin(name + std::string(packed::kGroups));
+      file_.write(groups.bytes());
+      file_.end(DType::kU8, {std::ssize(groups.bytes())});
     }
     file_.finish(descriptions_, source_);
     report_.bytes = file_.bytes();
@@ -165,7 +178,7 @@ class Packer {
     const std::string name = stored_name(family_, tensor.name);
     file_.begin(name + std::string(packed::kPayload));
     const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
-                          MadeRows& made) { blocks_as_f32(tensor, stored, made.bytes); };
+                          MadeRows& made) { rows_as_f32(tensor, stored, made.bytes); };
     pass_rows(rows_, tensor, threads_, make, [&](const RowBatch& batch) {
       for (const MadeRows& made : batch.made) checksum.add(made.bytes);
       file_.write(batch.stored);
@@ -173,7 +186,8 @@ class Packer {
       return true;
     });
     file_.end(DType::kU8, {static_cast<std::int64_t>(tensor.bytes)});
-    descriptions_.push_back({name, {canopy::name(tensor.dtype), tensor.shape, checksum.value()}});
+    if (!tensor.companion.empty()) groups_.emplace_back(name, tensor.companion);
+    descriptions_.push_back({name, {codec_of(tensor.dtype), tensor.shape, checksum.value()}});
   }
 
   /// A row that cannot be packed has no bytes.
@@ -248,6 +262,7 @@ class Packer {
   std::uint64_t done_ = 0;
   std::vector<std::pair<std::string, packed::Description>> descriptions_;
   std::vector<std::pair<std::string, std::vector<RowOffset>>> offsets_;
+  std::vector<std::pair<std::string, Companion>> groups_;
 };
 
 void check_source(const Checkpoint& model) {
@@ -255,10 +270,10 @@ void check_source(const Checkpoint& model) {
     if (is_packed(tensor.dtype))
       throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
                   " is " + name(tensor.dtype));
-    if (in_blocks(tensor.dtype) && !tensor.parts && tensor.checksum)
+    if (made_by_rows(tensor.dtype) && !tensor.parts && tensor.checksum)
       throw Error(model.root().string() + " lies by rows already: tensor " +
                   in_quotes(tensor.name) + " is " + name(tensor.dtype));
-    if ((in_blocks(tensor.dtype) && !tensor.parts) || !tensor.companion.empty())
+    if ((in_blocks(tensor.dtype) || !tensor.companion.empty()) && !tensor.parts)
       throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
                   dtype_name(tensor) +
                   ", which is small already; packing is for models in BF16, such as the one that "
@@ -297,7 +312,7 @@ void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const
     if (is_packed(tensor.dtype))
       unpack_rows(tensor, first, count, stored, made.bytes);
     else
-      blocks_as_f32(tensor, stored, made.bytes);
+      rows_as_f32(tensor, stored, made.bytes);
   };
   pass_rows(rows, tensor, threads, make, [&](const RowBatch& batch) {
     for (const MadeRows& made : batch.made) take(made.bytes);

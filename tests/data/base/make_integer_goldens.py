@@ -2,14 +2,15 @@
 """Makes integers/NAME.safetensors: matrices of whole numbers as directories have them, and the floats that they are;
 and NAME.blocks of Canopy's own formats of their rows, as make_block_goldens.py makes those of GGUF.
 
-  make_integer_goldens.py        (needs numpy torch safetensors compressed-tensors 0.20.0 transformers)
+  make_integer_goldens.py        (needs numpy torch safetensors compressed-tensors 0.20.0 transformers bitsandbytes 0.50.2)
 
 Each file has the parts of a matrix `m` in the form that NAME.json, a quantization_config, describes, and
 `m.expected`, its weights as float32, which hold them exactly. Codes and zero points are random and have
 every value; scales are random but for chosen ones: zero, negative, the smallest and the largest of their
 type. compressed-tensors' own dequantizer, which rounds to the scales' type, agrees with each of its
-matrices; the definition of AWQ's and GPTQ's forms stands in ../model/integer_form.py. MXFP4 is GPT-OSS's form, with
-the values that transformers gives it. Deterministic.
+matrices but those ordered by activation, which this version knows no longer; the definition of AWQ's and GPTQ's
+forms stands in ../model/integer_form.py. MXFP4 is GPT-OSS's form, with the values that transformers gives it, and NF4
+and FP4 are bitsandbytes', whose values agree. Deterministic.
 """
 
 import json
@@ -25,7 +26,9 @@ sys.path.insert(0, str(HERE.parent / "model"))
 import configs  # noqa: E402
 import integer_form  # noqa: E402
 import nvfp4_form  # noqa: E402
+import table_form  # noqa: E402
 
+from bitsandbytes.functional import QuantState, create_dynamic_map, get_4bit_type  # noqa: E402
 from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor  # noqa: E402
 from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor  # noqa: E402
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor  # noqa: E402
@@ -37,12 +40,12 @@ def awq(group):
     return dict(quant_method="awq", bits=4, group_size=group, zero_point=True, version="gemm")
 
 
-def gptq(bits, group, **keys):
-    return dict(quant_method="gptq", bits=bits, group_size=group, desc_act=False, sym=False, **keys)
+def gptq(bits, group, desc_act=False, **keys):
+    return dict(quant_method="gptq", bits=bits, group_size=group, desc_act=desc_act, sym=False, **keys)
 
 
-def packed(bits, strategy, group=None, symmetric=True, form="pack-quantized"):
-    args = dict(num_bits=bits, type="int", symmetric=symmetric, strategy=strategy, group_size=group)
+def packed(bits, strategy, group=None, symmetric=True, form="pack-quantized", **keys):
+    args = dict(num_bits=bits, type="int", symmetric=symmetric, strategy=strategy, group_size=group, **keys)
     return dict(quant_method="compressed-tensors", format=form, ignore=["lm_head"],
                 config_groups=dict(group_0=dict(targets=["Linear"], weights=args)))
 
@@ -67,7 +70,13 @@ MATRICES = {
     "whole_channel": (packed(8, "channel", form="int-quantized"), 7, 160, BF16),
     "whole_zeros": (packed(8, "group", 32, False, "int-quantized"), 5, 96, F16),
     "whole_tensor": (packed(8, "tensor", form="int-quantized"), 5, 128, F16),
+    "gptq_order": (gptq(4, 128, True), 24, 416, F16),
+    "gptq_order_8": (gptq(8, 32, True, checkpoint_format="gptq_v2"), 12, 160, BF16),
+    "packed_order": (packed(4, "group", 32, False, actorder="group"), 11, 96, F16),
 }
+# bitsandbytes' type, weights that share a factor, and if factors are bytes.
+TABLES = {"nf4": ("nf4", 64, False), "nf4_doubled": ("nf4", 64, True), "nf4_128": ("nf4", 128, False),
+          "fp4": ("fp4", 64, False), "fp4_doubled": ("fp4", 64, True)}
 CHOSEN = {F16: [0x0001, 0x83FF, 0x0400, 0x7BFF, 0xB555, 0x0000], BF16: [0x0001, 0x8080, 0x7380, 0xB555, 0x0000]}
 
 
@@ -95,16 +104,21 @@ def matrix(scheme, rows, columns, dtype, rng):
         zeros[:] = 2**(bits - 1)
     if strategy == "tensor":
         scales[:] = scales[0, 0]
-    expected = integer_form.values(codes, zeros, scales, group)
+    of = integer_form.groups_of(columns, group)
+    if integer_form.is_ordered(scheme):
+        of = rng.permutation(of)
+    expected = integer_form.values(codes, zeros, scales, group, of)
     stored = integer_form.stored(scheme, codes, zeros, scales)
     if strategy == "tensor":
         stored["weight_scale"] = scales[0, :1].contiguous()
-    if scheme["quant_method"] == "compressed-tensors" and columns % max(group, 1) == 0:
+    if integer_form.is_ordered(scheme) and scheme["quant_method"] == "compressed-tensors":
+        stored["weight_g_idx"] = torch.from_numpy(of.astype(np.int32))
+    elif scheme["quant_method"] == "compressed-tensors" and columns % max(group, 1) == 0:
         args = QuantizationScheme(targets=["Linear"], weights=scheme["config_groups"]["group_0"]["weights"])
         theirs = COMPRESSORS[scheme["format"]].decompress(stored, args)["weight"]
         assert (torch.from_numpy(expected).to(dtype) == theirs).all()
     if scheme["quant_method"] == "gptq":
-        stored["g_idx"] = torch.arange(columns, dtype=torch.int32) // (columns if group < 0 else group)
+        stored["g_idx"] = torch.from_numpy(of.astype(np.int32))
     return {f"m.{end}": tensor for end, tensor in stored.items()} | {"m.expected": torch.from_numpy(expected)}
 
 
@@ -152,6 +166,43 @@ def f4_blocks(rng):
     return blocks.tobytes() + values.tobytes()
 
 
+# Factors of a block, among them subnormal ones and, in double form, ones that a sum and product in another order miss.
+FACTORS = np.array([0, 1e-45, 1e-38, 3e-38, 3e38, 1, 0.1, -0.3], np.float32)
+
+
+def table_state(quant_type, groups, group, doubled, shape, rng):
+    factors = rng.normal(0, 0.05, groups).astype(np.float32)
+    factors[:len(FACTORS)] = FACTORS
+    nested, dtype = {}, torch.bfloat16
+    if doubled:
+        outer = torch.from_numpy(rng.normal(0, 3, -(-groups // 256)).astype(np.float32))
+        state = QuantState(absmax=outer, blocksize=256, code=create_dynamic_map(), dtype=torch.float32)
+        nested = dict(offset=torch.tensor(0.3456789), state2=state)
+        factors = rng.permutation(np.arange(groups) % 256).astype(np.uint8)
+    return QuantState(absmax=torch.from_numpy(factors), shape=torch.Size(shape), blocksize=group, dtype=dtype,
+                      code=get_4bit_type(quant_type, device="cpu"), quant_type=quant_type, **nested)
+
+
+def table_matrix(quant_type, group, doubled, rng):
+    """Every code with every byte of factors; groups that rows share."""
+    shape = (112, 320) if doubled and quant_type == "nf4" else (9, 192)
+    weights = shape[0] * shape[1]
+    codes = torch.from_numpy(rng.permutation(np.arange(weights // 2) % 256).astype(np.uint8))[:, None]
+    state = table_state(quant_type, -(-weights // group), group, doubled, shape, rng)
+    return table_form.stored("m.weight", codes, state) | {"m.expected": table_form.values(codes, state)}
+
+
+def table_blocks(quant_type, rng):
+    """Blocks of NF4 or FP4, and their values."""
+    blocks = rng.integers(0, 256, (32, 36), dtype=np.uint8)
+    state = table_state(quant_type, 32, 64, False, (32, 64), rng)
+    blocks[:, :4] = state.absmax.numpy().view(np.uint8).reshape(32, 4)
+    halves = blocks[:, 4:].reshape(-1, 16)
+    codes = np.stack([halves & 15, halves >> 4], 1).reshape(-1)
+    pairs = torch.from_numpy(codes[::2] << 4 | codes[1::2])[:, None]
+    return blocks.tobytes() + table_form.values(pairs, state).numpy().tobytes()
+
+
 def blocks_of(bits, elements, rng):
     """Blocks of whole numbers, as 'Blocks by rows' (docs/formats.md), then their values. Unused bits are random."""
     count = 2048 // elements
@@ -189,6 +240,13 @@ def main():
         tensors = nvfp4_matrix(divides, np.random.default_rng(98))
         safetensors.torch.save_file(tensors, HERE / "integers" / f"{name}.safetensors", {"format": "pt"})
         (HERE / "integers" / f"{name}.json").write_text(json.dumps(scheme["quantization_config"], indent=1) + "\n")
+    for name, form in TABLES.items():
+        tensors = table_matrix(*form, np.random.default_rng(96))
+        safetensors.torch.save_file(tensors, HERE / "integers" / f"{name}.safetensors", {"format": "pt"})
+        scheme = configs.bitsandbytes(form[0], form[2])
+        (HERE / "integers" / f"{name}.json").write_text(json.dumps(scheme, indent=1) + "\n")
+    for quant_type in ("nf4", "fp4"):
+        (HERE / f"{quant_type.upper()}.blocks").write_bytes(table_blocks(quant_type, np.random.default_rng(95)))
     (HERE / "F4_256.blocks").write_bytes(f4_blocks(np.random.default_rng(97)))
     (HERE / "integers" / "mxfp4.json").write_text(json.dumps(dict(quant_method="mxfp4"), indent=1) + "\n")
 

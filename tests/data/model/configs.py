@@ -220,6 +220,11 @@ INTEGER_CONFIGS = {
                           tie_word_embeddings=True, torch_dtype="bfloat16",
                           quantization_config=integers_of("int-quantized", num_bits=8, strategy="channel",
                                                           symmetric=True)),
+    "llama_order": family("LlamaForCausalLM", "llama", **sizes(64, 160, 2, 4, 2),
+                          rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
+                          attention_bias=False, mlp_bias=False, torch_dtype="float16",
+                          quantization_config=dict(quant_method="gptq", bits=4, group_size=32, desc_act=True,
+                                                   sym=False, checkpoint_format="gptq_v2")),
 }
 
 GGUF_CONFIGS = {
@@ -299,9 +304,27 @@ NVFP4_CONFIGS = {
     "llama_modelopt": family("LlamaForCausalLM", "llama", **sizes(256, 256, 1, 4, 1), **NVFP4, quantization_config=dict(
         quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"])),
 }
+
+
+def bitsandbytes(quant_type, doubled):
+    return dict(quant_method="bitsandbytes", load_in_4bit=True, load_in_8bit=False, bnb_4bit_quant_type=quant_type,
+                bnb_4bit_use_double_quant=doubled, bnb_4bit_compute_dtype="bfloat16", bnb_4bit_quant_storage="uint8")
+
+
+TABLE_CONFIGS = {
+    "llama_nf4": family("LlamaForCausalLM", "llama", **sizes(128, 192, 2, 4, 2), rms_norm_eps=1e-4, rope_theta=10000.0,
+                        rope_scaling=None, tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+                        torch_dtype="bfloat16", quantization_config=bitsandbytes("nf4", True)),
+    "qwen2_fp4": family("Qwen2ForCausalLM", "qwen2", **sizes(64, 128, 2, 4, 2), rms_norm_eps=1e-4, rope_theta=1000000.0,
+                        use_sliding_window=False, tie_word_embeddings=False, torch_dtype="bfloat16",
+                        quantization_config=bitsandbytes("fp4", False)),
+}
 # Rows of 256, which blocks by a grid have, so that each type of these meets a use. Last, for the seeds of the others.
 LLAMA_IQ = family("LlamaForCausalLM", "llama", **sizes(256, 256, 2, 4, 1), rms_norm_eps=1e-4, rope_theta=10000.0,
                   tie_word_embeddings=False)
+# NVFP4 with factors of the products, for each expert its own.
+MIXTRAL_FACTORS = family("MixtralForCausalLM", "mixtral", **sizes(64, 64, 2, 4, 2), rms_norm_eps=1e-4, rope_theta=1000000.0,
+                         sliding_window=None, tie_word_embeddings=False, num_local_experts=5, num_experts_per_tok=2)
 # What GGUF calls an architecture, where that is not its model_type.
 GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe",
                       "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
@@ -342,6 +365,9 @@ GGUF_TYPES |= {name: dict(token_embd=Q.BF16, output=Q.BF16, attn_q=Q.F32, attn_k
                for name, experts in (("gpt_oss", Q.F32), ("gpt_oss_mxfp4", Q.MXFP4))}
 GGUF_TYPES["llama_iq"] = dict(token_embd=Q.IQ3_S, output=Q.IQ2_S, attn_q=Q.IQ2_XXS, attn_k=Q.IQ3_XXS, attn_v=Q.IQ2_XS,
                               attn_output=Q.NVFP4, ffn_gate=Q.IQ1_S, ffn_up=Q.IQ1_M, ffn_down=Q.IQ2_S)
+GGUF_TYPES["mixtral_factors"] = dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.NVFP4, attn_k=Q.NVFP4, attn_v=Q.NVFP4,
+                                     attn_output=Q.NVFP4, ffn_gate_inp=Q.F32, ffn_gate_exps=Q.NVFP4,
+                                     ffn_up_exps=Q.NVFP4, ffn_down_exps=Q.NVFP4)
 GGUF_TYPES["seed_oss"] = dict(GGUF_TYPES["ministral3"], output=Q.F16)
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -358,7 +384,7 @@ GGUF_NAMES = {
 GGUF_NAMES |= {f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
                for shared in ("shared_expert", "shared_experts") for part in ("gate", "up", "down")}
 CONFIGS |= dense_configs.CONFIGS
-GGUF_CONFIGS |= dense_configs.GGUF_CONFIGS | {"llama_iq": LLAMA_IQ}
+GGUF_CONFIGS |= dense_configs.GGUF_CONFIGS | {"llama_iq": LLAMA_IQ, "mixtral_factors": MIXTRAL_FACTORS}
 GGUF_ARCHITECTURES |= dense_configs.GGUF_ARCHITECTURES
 GGUF_TYPES |= dense_configs.GGUF_TYPES
 NEIGHBOURS += dense_configs.NEIGHBOURS

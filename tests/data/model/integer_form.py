@@ -4,6 +4,8 @@ compressed-tensors packs and reads its own form (0.20.0); what AWQ's and GPTQ's 
 packed here, by the definitions that docs/formats.md has, as those programs are not maintained.
 """
 
+import zlib
+
 import numpy as np
 import torch
 from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
@@ -31,9 +33,20 @@ def quantised(matrix, bits, group, symmetric, dtype):
     return codes, np.stack(zeros, 1), torch.stack(scales, 1)
 
 
-def values(codes, zeros, scales, group):
-    """Weights, exact in float32: nine bits times eleven."""
-    of = np.arange(codes.shape[1]) // (codes.shape[1] if group < 0 else group)
+def groups_of(columns, group):
+    return np.arange(columns) // (columns if group < 0 else group)
+
+
+def is_ordered(scheme):
+    """True if columns have their group each, by activation."""
+    if scheme["quant_method"] != "compressed-tensors":
+        return scheme.get("desc_act", False)
+    return scheme["config_groups"]["group_0"]["weights"].get("actorder") == "group"
+
+
+def values(codes, zeros, scales, group, of=None):
+    """Weights, exact in float32: nine bits times eleven. `of`: the group of each column."""
+    of = groups_of(codes.shape[1], group) if of is None else of
     exact = (codes - zeros[:, of]) * scales.double().numpy()[:, of]
     assert (exact.astype(np.float32) == exact).all()
     return exact.astype(np.float32)
@@ -105,8 +118,15 @@ def as_integers(weights, scheme, dtype):
             plain[name] = tensors[name].float().numpy()
             continue
         bits, group, symmetric = weights_of(scheme)
-        parts = quantised(value, bits, group, symmetric, dtype)
-        plain[name] = values(*parts, group)
-        for end, tensor in stored(scheme, *parts).items():
+        order = np.arange(value.shape[1])
+        if is_ordered(scheme):
+            order = np.random.default_rng(zlib.crc32(name.encode())).permutation(value.shape[1])
+        back = np.argsort(order)
+        codes, *parts = quantised(value[:, order], bits, group, symmetric, dtype)
+        codes, of = np.ascontiguousarray(codes[:, back]), groups_of(value.shape[1], group)[back]
+        plain[name] = values(codes, *parts, group, of)
+        for end, tensor in stored(scheme, codes, *parts).items():
             tensors[name.removesuffix("weight") + end] = tensor
+        if is_ordered(scheme):
+            tensors[name.removesuffix("weight") + "g_idx"] = torch.from_numpy(of.astype(np.int32))
     return tensors, plain

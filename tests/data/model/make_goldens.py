@@ -2,7 +2,7 @@
 """Makes the tiny checkpoints of this directory and their goldens (NAME.golden.json).
 
   make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate,
-  for whole numbers compressed-tensors; about a minute)
+  for whole numbers compressed-tensors, for tables bitsandbytes; about a minute)
 
 Each family of decoder gets a random checkpoint with a real config of its kind, in the spelling of
 transformers 4 or 5; formats get theirs: shards, odd offsets, GGUF with every tensor type. Weights
@@ -26,11 +26,12 @@ import dense_configs
 import golden
 import random_blocks
 from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, INTEGER_CONFIGS,
-                     MIXTURES, MXFP4_CONFIGS, NEIGHBOURS, NVFP4_CONFIGS, Q, VOCAB)
+                     MIXTURES, MXFP4_CONFIGS, NEIGHBOURS, NVFP4_CONFIGS, Q, TABLE_CONFIGS, VOCAB)
 from fp8_form import as_fp8
 from integer_form import as_integers
 from mxfp4_form import as_mxfp4
 from nvfp4_form import as_nvfp4
+from table_form import as_tables
 
 HERE = pathlib.Path(__file__).parent
 PROMPT, NEW_TOKENS = 40, 24
@@ -357,6 +358,11 @@ def write_gguf(path, config, weights, types):
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)
         back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(shapes[name]) - np.float32(plus)
+        if path.stem.endswith("_factors") and kind == Q.NVFP4:  # which products are multiplied by
+            factors = np.array([0.6, 1.7, 0.9, 1.3, 0.8], np.float32)[:len(w) if w.ndim == 3 else 1]
+            out.add_tensor(target.replace(".weight", ".scale"), factors)
+            out.add_tensor(target.replace(".weight", ".input_scale"), np.ones(1, np.float32))
+            back = back * factors.reshape(-1, *[1] * (w.ndim - 1))
         stored[name] = to_halves(back, permuted) if permuted else back
     out.write_header_to_file()
     out.write_kv_data_to_file()
@@ -426,6 +432,13 @@ def main():
             continue
         plain = {key: value for key, value in config.items() if key != "quantization_config"}
         tensors, weights = as_nvfp4(random_weights(plain, seed), name == "llama_nvfp4")
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
+    for seed, (name, config) in enumerate(TABLE_CONFIGS.items(), start=600):
+        if wanted and name not in wanted:
+            continue
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_tables(random_weights(plain, seed), config["quantization_config"])
         write_directory(HERE / name, config, tensors)
         make(name, reference_of(plain, weights), [name], seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
