@@ -175,7 +175,7 @@ TEST(ToyFormat, IsLookedUpExpandedAndMultipliedByTheCudaKernels) {
   std::vector<float> y(kInputs * kRows);
   using Few = cuda::FewRows<Toy, format::F16>;
   run(Few{reinterpret_cast<const std::byte*>(rounded.data()), kInputs, rows, kRows, nullptr,
-          y.data(), kRows, 0, false},
+          y.data(), kRows, 0, false, 1},
       {(kRows + Few::kWarps - 1) / Few::kWarps, 32 * Few::kWarps});
   for (std::size_t i = 0; i < kInputs; ++i)
     for (std::size_t j = 0; j < kRows; ++j) {

@@ -299,7 +299,7 @@ void expect_of_kernels(const WeightView& view, const Values& w, std::size_t firs
   using Few = cuda::FewRows<Toy, format::F16>;
   std::vector<float> y(kInputs * static_cast<std::size_t>(view.rows()));
   run(Few{reinterpret_cast<const std::byte*>(rounded.data()), static_cast<int>(kInputs), rows,
-          view.rows(), nullptr, y.data(), view.rows(), 0, false},
+          view.rows(), nullptr, y.data(), view.rows(), 0, false, 1},
       {(view.rows() + Few::kWarps - 1) / Few::kWarps, 32 * Few::kWarps});
   for (std::size_t i = 0; i < kInputs; ++i)
     for (std::size_t j = 0; j < static_cast<std::size_t>(view.rows()); ++j) {
