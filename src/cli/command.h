@@ -14,10 +14,14 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// kByRanks: processes that mpirun has started can share a command (src/cli/ranks.h).
+enum class Sharing : bool { kNone, kByRanks };
+
 /// One `canopy NAME ...`. run() gets the words after NAME and returns the exit code.
 struct Command {
   std::string_view name, summary;
   int (*run)(const std::vector<std::string>& words);
+  Sharing sharing = Sharing::kNone;
 };
 /// Choices of a first word: canopy itself (no name), or one of its commands.
 struct CommandGroup {

@@ -3,6 +3,7 @@
 
 #include "src/cli/command.h"
 #include "src/cli/options/spelling.h"
+#include "src/cli/ranks.h"
 
 namespace canopy::cli {
 
@@ -46,7 +47,11 @@ int run_one_of(const CommandGroup& group, const std::vector<std::string>& words)
     print_help(group, std::cout);
     return 0;
   }
-  if (words[0] != "help") return find_command(group, words[0]).run(rest);
+  if (words[0] != "help") {
+    const Command& command = find_command(group, words[0]);
+    if (command.sharing == Sharing::kNone) require_alone(std::string(command.name));
+    return command.run(rest);
+  }
   rest.emplace_back("--help");  // "help link" is "link --help"
   return run_one_of(group, rest);
 }

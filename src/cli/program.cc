@@ -9,6 +9,7 @@
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/ranks.h"
 #include "src/cli/version.h"
 #include "src/machine/process_memory.h"
 
@@ -17,12 +18,12 @@ namespace canopy::cli {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"bench", "measure whole runs", run_bench},
+    {"bench", "measure whole runs", run_bench, Sharing::kByRanks},
     {"calibrate", "measure what plans are made from", run_calibrate},
-    {"chat", "talk with a model", run_chat},
+    {"chat", "talk with a model", run_chat, Sharing::kByRanks},
     {"detokenize", "turn token ids into text", run_detokenize},
     {"doctor", "measure this machine, and say what stands in the way", run_doctor},
-    {"generate", "continue a prompt", run_generate},
+    {"generate", "continue a prompt", run_generate, Sharing::kByRanks},
     {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
     {"inspect", "show what a model is and what running it takes", run_inspect},
     {"pack", "write a model in fewer bytes, which hold the same weights", run_pack},
@@ -85,21 +86,29 @@ int run_program(const std::string& name, const std::vector<std::string>& words,
     const int code = run(words);
     flush_out();
     return code;
-  } catch (const UsageError& e) {
-    std::cerr << name << ": " << e.what() << "\nTry '" << name << " --help'.\n";
-    return 2;
-  } catch (const Stopped&) {
-    std::cerr << name << ": stopped\n";
-    return Interrupt::exit_code();
-  } catch (const OutputError& e) {
-    if (e.reader_gone()) die_of_closed_pipe();
-    std::cerr << name << ": " << e.what() << "\n";
-  } catch (const std::bad_alloc&) {
-    std::cerr << name << ": out of memory\n";
-  } catch (const std::exception& e) {
-    std::cerr << name << ": " << on_one_line(e.what()) << advice_on(e) << "\n";
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception(), name);
+    if (failure.reader_gone) die_of_closed_pipe();
+    wait_for_turn();
+    std::cerr << name << ": " << failure.text << "\n";
+    return failure.code;
   }
-  return 1;
+}
+
+Failure failure_of(const std::exception_ptr& thrown, const std::string& name) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const UsageError& e) {
+    return {std::string(e.what()) + "\nTry '" + name + " --help'.", 2};
+  } catch (const Stopped&) {
+    return {"stopped", Interrupt::exit_code()};
+  } catch (const OutputError& e) {
+    return {e.what(), 1, e.reader_gone()};
+  } catch (const std::bad_alloc&) {
+    return {"out of memory"};
+  } catch (const std::exception& e) {
+    return {on_one_line(e.what()) + std::string(advice_on(e))};
+  }
 }
 
 }  // namespace canopy::cli

@@ -31,6 +31,12 @@ std::vector<SharedFact> read(std::span<const std::byte> bytes) {
   return facts;
 }
 
+/// "missing" where there is no such fact.
+std::string value_of(const std::vector<SharedFact>& facts, const std::string& name) {
+  const auto fact = std::ranges::find(facts, name, &SharedFact::name);
+  return fact == facts.end() ? "missing" : fact->value;
+}
+
 }  // namespace
 
 void agree(Cluster& cluster, std::span<const SharedFact> facts) {
@@ -38,14 +44,14 @@ void agree(Cluster& cluster, std::span<const SharedFact> facts) {
   const std::vector<SharedFact> first = read(all[0]);
   for (int rank = 1; rank < static_cast<int>(all.size()); ++rank) {
     const std::vector<SharedFact> its = read(all[static_cast<std::size_t>(rank)]);
-    for (std::size_t i = 0; i < std::max(first.size(), its.size()); ++i) {
-      const SharedFact a = i < first.size() ? first[i] : SharedFact{"facts", "none"},
-                       b = i < its.size() ? its[i] : SharedFact{"facts", "none"};
-      if (a.name != b.name || a.value != b.value)
-        throw Error("the ranks do not agree: " + a.name + " is " + a.value + " on " +
-                    cluster.name(0) + " and " + (a.name == b.name ? "" : b.name + " ") + b.value +
-                    " on " + cluster.name(rank) + "; all ranks need the same");
-    }
+    for (const std::vector<SharedFact>& named : {first, its})
+      for (const SharedFact& fact : named) {
+        const std::string a = value_of(first, fact.name), b = value_of(its, fact.name);
+        if (a != b)
+          throw Error("the ranks do not agree: " + fact.name + " is " + a + " on " +
+                      cluster.name(0) + " and " + b + " on " + cluster.name(rank) +
+                      "; all ranks need the same");
+      }
   }
 }
 

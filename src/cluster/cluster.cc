@@ -24,7 +24,7 @@ struct Header {
   Kind kind = Kind::kBeat;
   std::uint32_t asked_to_stop = 0;
   std::uint64_t number = 0;  // of the exchange
-  std::uint64_t shape = 0;   // a mixture of the shapes that are gathered
+  std::uint64_t shape = 0;   // a mixture of the shapes that are gathered; the code of an error
   std::uint64_t bytes = 0;   // after the header
 };
 static_assert(sizeof(Header) == 32);
@@ -189,8 +189,9 @@ struct Cluster::Impl {
     const auto text = arrived_from(rank);
     if (header.kind == Kind::kFailed) {
       peer(rank).left = true;
-      of_another.assign(reinterpret_cast<const char*>(text.data()), text.size());
-      throw Error(of_another);
+      of_another = {{reinterpret_cast<const char*>(text.data()), text.size()},
+                    static_cast<int>(header.shape)};
+      throw Error(of_another->text);
     }
     if (header.kind == Kind::kEnded) {
       peer(rank).left = true;
@@ -246,7 +247,7 @@ struct Cluster::Impl {
   }
 
   void gather(To to, std::span<const TensorView> ys, bool asked_to_stop);
-  bool leave(std::string_view error);
+  std::string leave(std::string_view error, int code);
 
   const std::unique_ptr<Transport> transport;
   const Share share;
@@ -256,8 +257,9 @@ struct Cluster::Impl {
   std::uint64_t number = 0;
   ClusterTotals totals;
   std::vector<std::byte> announced;
-  std::string of_another;  // the error of another rank that ended the run
-  bool has_left = false, in_order = false;
+  std::optional<RankFailure> of_another;
+  bool has_left = false;
+  std::string kept_from_leaving;
 
   std::mutex mutex;  // guards the transport, and:
   std::condition_variable_any waiting;
@@ -300,45 +302,53 @@ void Cluster::Impl::gather(To to, std::span<const TensorView> ys, bool asked_to_
   if (stop) throw Stopped();
 }
 
-bool Cluster::Impl::leave(std::string_view error) {
+std::string Cluster::Impl::leave(std::string_view error, int code) {
   beats.request_stop();
   beats.join();
-  const bool lost = std::ranges::any_of(peers, &Peer::lost);
-  if (!lost) {
-    const Kind kind = error.empty() ? Kind::kEnded : Kind::kFailed;
-    const std::string text = error.empty()         ? ""
-                             : !of_another.empty() ? of_another
-                                                   : name(share.rank) + ": " + std::string(error);
-    send(others(), start_message({kind, 0, number, 0, 0}, std::as_bytes(std::span(text))));
-    // Takes whatever ranks have sent that do not know yet, until each has left.
-    const auto begun = Clock::now();
-    for (const int rank : others()) peer(rank).heard = begun;
-    while (true) {
-      bool waits = false;
-      for (const int rank : others()) {
-        while (!peer(rank).left) {
-          const std::optional<Header> header = receive(rank);
-          if (!header) break;
-          peer(rank).left = header->kind == Kind::kFailed || header->kind == Kind::kEnded;
-        }
-        waits |= !peer(rank).left;
-        if (!peer(rank).left && since(peer(rank).heard) > options.timeout) peer(rank).lost = true;
+  const auto lost = [&]() -> std::string {
+    for (const int rank : others())
+      if (peer(rank).lost) return name(rank);
+    return "";
+  };
+  if (std::string whom = lost(); !whom.empty()) return whom;
+  const RankFailure own{name(share.rank) + ": " + std::string(error), code};
+  const RankFailure& failure = of_another ? *of_another : own;
+  const Header header{error.empty() ? Kind::kEnded : Kind::kFailed, 0, number,
+                      static_cast<std::uint64_t>(failure.code), 0};
+  const std::string_view text = error.empty() ? std::string_view() : failure.text;
+  send(others(), start_message(header, std::as_bytes(std::span(text))));
+  // Takes whatever ranks have sent that do not know yet, until each has left.
+  const auto begun = Clock::now();
+  for (const int rank : others()) peer(rank).heard = begun;
+  while (true) {
+    std::optional<int> missing;
+    for (const int rank : others()) {
+      while (!peer(rank).left) {
+        const std::optional<Header> got = receive(rank);
+        if (!got) break;
+        peer(rank).left = got->kind == Kind::kFailed || got->kind == Kind::kEnded;
       }
-      const std::lock_guard lock(mutex);
-      if (!transport->unsent() && !waits) return true;
-      if (std::ranges::any_of(peers, &Peer::lost) || (!waits && since(begun) > options.timeout))
-        break;
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (peer(rank).left) continue;
+      missing = rank;
+      if (since(peer(rank).heard) > options.timeout) peer(rank).lost = true;
     }
+    if (std::string whom = lost(); !whom.empty()) return whom;
+    {
+      const std::lock_guard lock(mutex);
+      const std::optional<int> unsent = transport->unsent();
+      if (!unsent && !missing) return "";
+      if (!missing && since(begun) > options.timeout) return name(*unsent);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  transport->abort();
-  return false;
 }
 
 Cluster::Cluster(std::unique_ptr<Transport> transport, Share share, const ClusterOptions& options)
     : impl_(std::make_unique<Impl>(std::move(transport), std::move(share), options)) {}
 
-Cluster::~Cluster() { leave("it has ended early"); }
+Cluster::~Cluster() {
+  if (!leave("it has ended early").empty()) abort();
+}
 
 const Share& Cluster::share() const { return impl_->share; }
 std::string Cluster::name(int rank) const { return impl_->name(rank); }
@@ -379,15 +389,21 @@ std::vector<std::vector<std::byte>> Cluster::collect(std::span<const std::byte> 
   return all;
 }
 
-bool Cluster::leave(std::string_view error) noexcept {
+std::string Cluster::leave(std::string_view error, int code) noexcept {
   Impl& m = *impl_;
-  if (std::exchange(m.has_left, true)) return m.in_order;
+  if (std::exchange(m.has_left, true)) return m.kept_from_leaving;
   try {
-    m.in_order = m.leave(error);
-  } catch (const std::exception&) {  // the connections are broken
-    m.transport->abort();
+    m.kept_from_leaving = m.leave(error, code);
+  } catch (const std::exception& broken) {
+    m.kept_from_leaving = broken.what();
   }
-  return m.in_order;
+  return m.kept_from_leaving;
 }
+
+bool Cluster::has_lost() const { return std::ranges::any_of(impl_->peers, &Impl::Peer::lost); }
+
+void Cluster::abort() noexcept { impl_->transport->abort(); }
+
+const std::optional<RankFailure>& Cluster::failure() const { return impl_->of_another; }
 
 }  // namespace canopy

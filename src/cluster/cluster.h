@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,12 @@ struct ClusterTotals {
   std::uint64_t bytes_sent = 0;  // of columns, once for each rank they went to
 };
 
+/// The end of a run by the error of another rank, which is named in the text.
+struct RankFailure {
+  std::string text;
+  int code = 1;  // of its exit
+};
+
 /// One rank's end of a run over several processes. Its functions are called by one thread, and by
 /// all ranks in the same order. Where one of them throws an Error, the run is over: the rank
 /// leaves, and that error reaches all.
@@ -35,7 +42,7 @@ class Cluster final : public Ranks {
  public:
   /// Takes its place among the ranks of the transport, of which the share must be. Throws Error.
   Cluster(std::unique_ptr<Transport> transport, Share share, const ClusterOptions& options = {});
-  ~Cluster() override;  // leaves, if that was not done: other ranks then end with an error
+  ~Cluster() override;  // where leave() was not called: other ranks then end with an error
 
   const Share& share() const override;
   /// Names a rank and its machine: "rank 2 (host b)".
@@ -47,11 +54,17 @@ class Cluster final : public Ranks {
   /// Returns every rank's bytes, by rank, on every rank. Throws Error as gather() does.
   std::vector<std::vector<std::byte>> collect(std::span<const std::byte> mine);
 
-  /// Ends this rank's part: with its error, which is thrown on every rank that still waits for this
-  /// one and names it, or "" where all is done. Waits until all ranks have left; where one does not
-  /// within the timeout, the run is aborted, and a process of MPI ends here. Returns true if all
-  /// have left. Afterwards nothing but totals() may be called.
-  bool leave(std::string_view error) noexcept;
+  /// Ends this rank's part: with its error and exit code, which reach every rank that still waits
+  /// for this one, or "" where all is done. Waits until all ranks have left, and returns "" then.
+  /// Where one is lost, or does not leave within the timeout, returns its name, or what is wrong
+  /// with the connections: abort() is what is left. Afterwards no exchange may be called.
+  std::string leave(std::string_view error, int code = 1) noexcept;
+  /// Says if a rank did not answer in time.
+  bool has_lost() const;
+  /// Ends all processes of the run that can be reached, this one too where ranks are processes.
+  void abort() noexcept;
+  /// The error of another rank, if that is what has ended the run.
+  const std::optional<RankFailure>& failure() const;
 
   ClusterTotals totals() const;
 

@@ -1,6 +1,7 @@
 #include "src/cluster/mpi_transport.h"
 
 #include <cstdlib>
+#include <initializer_list>
 
 #include "src/base/error.h"
 
@@ -12,26 +13,40 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <condition_variable>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
-
-#include "src/base/types.h"
 #endif
 
 namespace canopy {
 
-bool is_one_of_several() {
-  for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (const char* const size = std::getenv(name)) return std::atoi(size) > 1;
-  return false;
+namespace {
+
+/// A number of the environment, by the first of these names that it has.
+int number_of(std::initializer_list<const char*> names, int otherwise) {
+  for (const char* const name : names)
+    if (const char* const value = std::getenv(name)) return std::atoi(value);
+  return otherwise;
+}
+
+}  // namespace
+
+// PMI_...: of MPICH's launchers, so that join_by_mpi() can refuse them.
+Launched launched_by_mpi() {
+  return {number_of({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0),
+          number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1),
+          number_of({"OMPI_COMM_WORLD_LOCAL_SIZE"}, 1),
+          number_of({"OMPI_MCA_orte_bound_at_launch"}, 0) != 0};
 }
 
 #ifndef CANOPY_MPI
 
-std::unique_ptr<Transport> join_by_mpi() {
+std::unique_ptr<Transport> join_by_mpi(Seconds, OnHang) {
   throw Error(
       "this program was built without MPI and cannot share a model with other processes: install "
       "libopenmpi-dev and openmpi-bin, and build it anew");
@@ -53,9 +68,28 @@ void check(int code, const char* call) {
   throw Error(std::string(call) + " failed: " + text);
 }
 
+/// Ends the process where what is done during its life takes longer than the timeout.
+class Watchdog {
+ public:
+  Watchdog(Seconds timeout, const OnHang& on_hang, std::string what)
+      : thread_([=, this](const std::stop_token& done) {
+          std::unique_lock lock(mutex_);
+          waiting_.wait_for(lock, done, timeout, [] { return false; });
+          if (done.stop_requested()) return;
+          if (on_hang) on_hang(what);
+          _exit(1);
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any waiting_;
+  std::jthread thread_;  // last: uses all above
+};
+
 class MpiTransport final : public Transport {
  public:
-  MpiTransport() {
+  MpiTransport(Seconds timeout, OnHang on_hang) : timeout_(timeout), on_hang_(std::move(on_hang)) {
+    const Watchdog watchdog(timeout_, on_hang_, "joining the other ranks");
     int has = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &has), "MPI_Init_thread");
     if (has < MPI_THREAD_SERIALIZED)
@@ -64,6 +98,10 @@ class MpiTransport final : public Transport {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &ranks_), "MPI_Comm_size");
+    if (ranks_ != launched_by_mpi().ranks)
+      throw Error("the launcher has started " + std::to_string(launched_by_mpi().ranks) +
+                  " processes, and Open MPI finds " + std::to_string(ranks_) +
+                  ": start them with the mpirun of Open MPI");
     arriving_.resize(static_cast<std::size_t>(ranks_));
     std::vector<char> mine(MPI_MAX_PROCESSOR_NAME, 0),
         all(mine.size() * static_cast<std::size_t>(ranks_));
@@ -78,6 +116,7 @@ class MpiTransport final : public Transport {
   MpiTransport(const MpiTransport&) = delete;
   ~MpiTransport() override {
     // All ranks have left in order, or this process has ended by abort().
+    const Watchdog watchdog(timeout_, on_hang_, "ending with the other ranks");
     MPI_Finalize();
   }
 
@@ -149,6 +188,8 @@ class MpiTransport final : public Transport {
     bool begun = false;
   };
 
+  const Seconds timeout_;
+  const OnHang on_hang_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   std::vector<std::string> hosts_;
@@ -158,9 +199,9 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> join_by_mpi() {
+std::unique_ptr<Transport> join_by_mpi(Seconds timeout, OnHang on_hang) {
   return in_context("joining the other processes by MPI",
-                    [] { return std::make_unique<MpiTransport>(); });
+                    [&] { return std::make_unique<MpiTransport>(timeout, std::move(on_hang)); });
 }
 
 #endif

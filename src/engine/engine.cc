@@ -5,12 +5,19 @@
 #include "src/base/error.h"
 #include "src/engine/beam/beam_search.h"
 #include "src/engine/engine_parts.h"
+#include "src/engine/ranks/sweep_messages.h"
 #include "src/engine/runtime.h"
 #include "src/machine/cpus.h"
 
 namespace canopy {
 
 namespace {
+
+/// Has the other ranks load an engine like this one.
+const EngineOptions& announced(const EngineOptions& options) {
+  if (options.cluster) options.cluster->announce(bare_message(RankCommand::kLoad));
+  return options;
+}
 
 bool on_gpu(const EngineOptions& options) { return options.device.kind == "cuda"; }
 
@@ -71,7 +78,7 @@ std::unique_ptr<Device> open_device(const EngineOptions& options, const Placemen
 
 Engine::Engine(ModelFiles models, const EngineOptions& options, const LoadProgress& progress,
                std::stop_token stop)
-    : runtime_(std::make_unique<Runtime>(std::move(models), options, progress, stop)) {}
+    : runtime_(std::make_unique<Runtime>(std::move(models), announced(options), progress, stop)) {}
 Engine::~Engine() = default;
 
 const Plan& Engine::plan() const { return runtime_->plan; }
@@ -85,6 +92,7 @@ PoolReport Engine::pool() const { return runtime_->pool(); }
 const LearnedRoutes& Engine::routes() const { return runtime_->routes; }
 const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }
+Cluster* Engine::cluster() const { return runtime_->cluster; }
 const LinkSample& Engine::link_probe() const { return runtime_->link_probe; }
 
 BatchReport Engine::generate(std::span<const Request> requests, const GenerateEvents& events,

@@ -73,7 +73,8 @@ struct BeamRequest;
 /// Owns the device, the models and the plan. One session at a time; one thread.
 class Engine {
  public:
-  /// Plans first, then loads. Throws Error if the plan does not fit, Stopped on request.
+  /// Plans first, then loads; has other ranks do so, too. Throws Error if the plan does not fit,
+  /// Stopped on request.
   Engine(ModelFiles models, const EngineOptions& options, const LoadProgress& progress = {},
          std::stop_token stop = {});
   ~Engine();
@@ -90,6 +91,7 @@ class Engine {
   /// Evidence of all sweeps so far about a mixture's experts, for later plans.
   const LearnedRoutes& routes() const;
   const Notes& notes() const;  // every fallback taken, in words for the user
+  Cluster* cluster() const;    // of the ranks that share its rows; null: it has all
 
   /// Returns how the link is read, and what that gave when it was tried out: 0 bytes where nothing
   /// streams or the model is small.

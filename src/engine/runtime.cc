@@ -1,6 +1,7 @@
 #include "src/engine/runtime.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "kernels/arithmetic.h"
@@ -83,6 +84,21 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   begin_uploads();
   share_memory();
   load_time = since(start);
+  if (cluster) take_notes_of_others();
+}
+
+void Runtime::take_notes_of_others() {
+  std::string mine;
+  for (const std::string& note : notes) mine += note + '\n';
+  const auto all = cluster->collect(std::as_bytes(std::span(mine)));
+  if (cluster->share().rank != 0) return;
+  for (int rank = 1; rank < cluster->share().ranks(); ++rank) {
+    const auto& bytes = all[static_cast<std::size_t>(rank)];
+    std::istringstream lines({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    for (std::string note; std::getline(lines, note);)
+      if (std::ranges::find(notes, note) == notes.end())
+        add_note(notes, cluster->name(rank) + ": " + note);
+  }
 }
 
 std::vector<SharedFact> Runtime::facts_of_ranks() const {

@@ -61,9 +61,9 @@ int run(Seconds timeout, const std::string& mode, int of_rank) {
     failed = error.what();
     std::cerr << cluster.name(share.rank) + ": " + failed + "\n" << std::flush;
   }
-  const bool in_order = cluster.leave(failed);
-  if (failed.empty() && in_order) std::cout << "done " + std::to_string(share.rank) + "\n";
-  return failed.empty() && in_order ? 0 : 1;
+  if (!cluster.leave(failed).empty()) cluster.abort();
+  if (failed.empty()) std::cout << "done " + std::to_string(share.rank) + "\n";
+  return failed.empty() ? 0 : 1;
 }
 
 }  // namespace

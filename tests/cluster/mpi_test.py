@@ -2,12 +2,14 @@
 """Ranks over MPI, as processes of their own on this machine: all gather the same, and all end when one of them fails, dies or stops."""
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from mpirun import HAS_MPIRUN, MPIRUN, ROOT, mpirun, processes  # noqa: E402
 
 PROGRAM, TEXTS = os.environ["CANOPY_MPI_PROGRAM"], os.environ["CANOPY_MPI_TEXTS"]
 MODELS = pathlib.Path(__file__).resolve().parents[1] / "data" / "model"
@@ -18,22 +20,6 @@ def is_built_without_mpi():
     alone = subprocess.run([PROGRAM, "60", "gather"], capture_output=True, text=True, timeout=60)
     return "was built without MPI" in alone.stderr and "libopenmpi-dev" in alone.stderr
 
-
-# mpirun refuses root without these; a copy from another process's memory is refused in many containers.
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism", "none"]
-
-
-def processes(program):
-    """Returns the processes that run the program."""
-    found = set()
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and os.readlink(entry / "exe") == os.path.realpath(program):
-                found.add(int(entry.name))
-        except OSError:  # it has ended, or is another's
-            pass
-    return found
 
 
 class Mpi(unittest.TestCase):
@@ -80,11 +66,7 @@ class Mpi(unittest.TestCase):
 class Texts(unittest.TestCase):
     def mpirun(self, *contexts):
         """Runs a process for each list of arguments."""
-        words = []
-        for context in contexts:
-            words += [":"] * bool(words) + ["-n", "1", TEXTS, *map(str, context)]
-        return subprocess.run(MPIRUN + words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
-                              env=os.environ | ROOT)
+        return mpirun(*[(TEXTS, *context) for context in contexts])
 
     def test_texts_are_those_of_one_process(self):
         for model in ("llama2", "mixtral", "qwen3"):
@@ -135,7 +117,7 @@ if __name__ == "__main__":
     if is_built_without_mpi():
         print("skipped: built without MPI, as the program says")
         sys.exit(77)
-    if not shutil.which("mpirun"):
+    if not HAS_MPIRUN:
         print("skipped: there is no mpirun")
         sys.exit(77)
     unittest.main()

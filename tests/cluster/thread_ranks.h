@@ -33,7 +33,7 @@ inline std::vector<std::string> on_ranks(
         } catch (const std::exception& error) {
           errors[rank] = error.what();
         }
-        cluster.leave(errors[rank]);
+        if (!cluster.leave(errors[rank]).empty()) cluster.abort();
       });
   }
   return errors;

@@ -4,6 +4,7 @@
 
 #include "src/cli/command.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/ranks.h"
 
 namespace canopy::cli {
 
@@ -20,8 +21,10 @@ int run_bench(const std::vector<std::string>& words) {
            std::filesystem::exists(word);
   };
   if (!words.empty() && (words[0].starts_with("-") || words == std::vector<std::string>{"help"} ||
-                         names_model(words[0])))
+                         names_model(words[0]))) {
+    require_alone("bench");
     return run_bench_model(words);
+  }
   return run_one_of({"bench", "Measures whole runs.", kBenches}, words);
 }
 

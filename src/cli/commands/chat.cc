@@ -28,6 +28,7 @@
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/step_line.h"
 #include "src/cli/output/table.h"
+#include "src/cli/ranks.h"
 #include "src/text/stop_strings.h"
 
 namespace canopy::cli {
@@ -66,6 +67,7 @@ struct Options {
   bool hide_reasoning = false;
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
+  RankOptions ranks;
 
   Flags flags() {
     Flags all, own("Conversation");
@@ -85,8 +87,7 @@ struct Options {
     add_foreign(own, {"verbose,v", nullptr, "/stats and /plan say what there is to know"});
     all.add(own);
     decode.add_flags(all);
-    all.add(decode.sampling.edit_flags());
-    return all;
+    return all.add(decode.sampling.edit_flags()).add(ranks.flags());
   }
 };
 
@@ -364,14 +365,9 @@ std::filesystem::path history_file() {
   }
 }
 
-}  // namespace
-
-int run_chat(const std::vector<std::string>& words) {
-  Options asked;
-  if (!parse(words, kUsage, asked.flags())) return 0;
+int chat_with(Options& asked, Interrupt& interrupt, Cluster* cluster) {
   EngineOptions options = asked.decode.engine_options();
-
-  Interrupt interrupt;
+  options.cluster = cluster;
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   chat::ChatTemplate chat_template = asked.chat_template.load(models.target, interrupt.token());
   plan_conversations(models, asked.decode, options.plan);
@@ -387,6 +383,19 @@ int run_chat(const std::vector<std::string>& words) {
   asked.prompt_cache.save(engine);
   asked.decode.learn(engine, options.plan, chat.learned());
   return code;
+}
+
+}  // namespace
+
+int run_chat(const std::vector<std::string>& words) {
+  Options asked;
+  const auto parse_words = [&](GivenFlags& given) {
+    return parse(words, kUsage, asked.flags(), given);
+  };
+  return run_shared({"canopy chat", asked.ranks, asked.decode.model, parse_words,
+                     [&](Interrupt& interrupt, Cluster* cluster) {
+                       return chat_with(asked, interrupt, cluster);
+                     }});
 }
 
 }  // namespace canopy::cli

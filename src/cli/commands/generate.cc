@@ -27,6 +27,7 @@
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/step_line.h"
+#include "src/cli/ranks.h"
 #include "src/engine/beam/beam_search.h"
 #include "src/text/stop_strings.h"
 
@@ -75,6 +76,7 @@ struct Options {
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
   BeamOptions beams;
+  RankOptions ranks;
 
   Flags flags();
   void check() const;  // throws UsageError where the flags contradict each other
@@ -122,7 +124,7 @@ Flags Options::flags() {
   add_foreign(output, {"verbose,v", nullptr, "--report says all that is known of a run"});
   all.add(text);
   decode.add_flags(all);
-  return all.add(decode.sampling.edit_flags()).add(beams.flags()).add(output);
+  return all.add(decode.sampling.edit_flags()).add(beams.flags()).add(ranks.flags()).add(output);
 }
 
 void Options::check() const {
@@ -148,12 +150,11 @@ void Options::check() const {
     throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
 }
 
-/// Nothing where the prompt is given as tokens. Reads standard input before anything turns Ctrl-C
-/// into a request.
-std::optional<std::string> prompt_text(const Options& options) {
+/// Nothing where the prompt is given as tokens.
+std::optional<std::string> prompt_text(const Options& options, const std::stop_token& stop) {
   if (options.tokens) return std::nullopt;
   if (options.prompt && options.prompt != "-") return options.prompt;
-  std::string text = read_text(options.file.value_or("-"));
+  std::string text = read_text(options.file.value_or("-"), kMostTextBytes, stop);
   if (text.empty() && !options.prompt && !options.file)
     throw UsageError("standard input is empty, and no flag gives a prompt: -p, -f or --tokens");
   if (text.ends_with('\n')) text.resize(text.size() - (text.ends_with("\r\n") ? 2 : 1));
@@ -373,18 +374,14 @@ int search_beams(const Options& asked, const Request& request, Engine& engine, R
   return 0;
 }
 
-}  // namespace
-
-int run_generate(const std::vector<std::string>& words) {
-  Options asked;
-  if (!parse(words, kUsage, asked.flags())) return 0;
-  asked.check();
+/// `cluster`: of the ranks that share the model; null: there is one process.
+int generate(Options& asked, const Interrupt& interrupt, Cluster* cluster) {
   EngineOptions options = asked.decode.engine_options();
+  options.cluster = cluster;
   options.plan.max_sequences = asked.samples;
   Request request = request_of(asked);
-  const std::optional<std::string> text = prompt_text(asked);
+  const std::optional<std::string> text = prompt_text(asked, interrupt.token());
 
-  const Interrupt interrupt;
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   asked.decode.sampling.check_tokens(models.target.config().vocab);
   request.prompt = encode_prompt(text, asked, models, interrupt.token());
@@ -417,6 +414,21 @@ int run_generate(const std::vector<std::string>& words) {
   asked.prompt_cache.save(*engine);
   asked.decode.learn(*engine, options.plan, report.learned);
   return tell_the_end(report, asked, engine->plan().context, room);
+}
+
+}  // namespace
+
+int run_generate(const std::vector<std::string>& words) {
+  Options asked;
+  const auto parse_words = [&](GivenFlags& given) {
+    if (!parse(words, kUsage, asked.flags(), given)) return false;
+    asked.check();
+    return true;
+  };
+  return run_shared({"canopy generate", asked.ranks, asked.decode.model, parse_words,
+                     [&](Interrupt& interrupt, Cluster* cluster) {
+                       return generate(asked, interrupt, cluster);
+                     }});
 }
 
 }  // namespace canopy::cli

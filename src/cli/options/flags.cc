@@ -167,21 +167,29 @@ std::string flag_of(const std::string& variable, const Flags& flags) {
   return name;
 }
 
+void add_to(GivenFlags& given, const po::option& option) {
+  std::string value;
+  for (const std::string& one : option.value) value += (value.empty() ? "" : " ") + one;
+  given.push_back({option.string_key, std::move(value)});
+}
+
 /// Stores what the words leave open; they count where both say something.
-void store_environment(const Flags& flags, po::variables_map& values) {
+void store_environment(const Flags& flags, po::variables_map& values, GivenFlags& given) {
   const auto name = [&](const std::string& variable) { return flag_of(variable, flags); };
   po::parsed_options parsed = po::parse_environment(flags, name);
   name_by_repository(parsed, flags);
   for (const po::option& option : parsed.options)
-    if (values.count(option.string_key) == 0 || values[option.string_key].defaulted())
+    if (values.count(option.string_key) == 0 || values[option.string_key].defaulted()) {
       aside() << "note: --" << option.string_key << " is taken from the environment\n";
+      add_to(given, option);
+    }
   po::store(parsed, values);
 }
 
 }  // namespace
 
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
-           Environment environment, BareWords bare) {
+           Environment environment, BareWords bare, GivenFlags* given_flags) {
   bool quiet = false;
   flags.add_options()                                                //
       ("quiet", given(quiet), "no notes and no progress on stderr")  //
@@ -212,7 +220,10 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
     if (bare == BareWords::kModelAndPrompt) take_prompt(parsed);
     check_words(parsed);
     po::store(parsed, values);
-    if (environment == Environment::kTaken) store_environment(flags, values);
+    GivenFlags all;
+    for (const po::option& option : parsed.options) add_to(all, option);
+    if (environment == Environment::kTaken) store_environment(flags, values, all);
+    if (given_flags) *given_flags = std::move(all);
     if (values["quiet"].as<bool>()) be_quiet();
     po::notify(values);
   } catch (const po::unknown_option& e) {

@@ -24,6 +24,12 @@ using FlagValue = boost::program_options::typed_value<T>*;
 /// -m hf:REPO. A file of such a name is ./hf:...
 inline constexpr std::string_view kHubPrefix = "hf:";
 
+/// A flag by its long name, with its values; "" for one that takes none.
+struct GivenFlag {
+  std::string name, value;
+};
+using GivenFlags = std::vector<GivenFlag>;
+
 enum class Environment : bool { kIgnored, kTaken };
 /// Meaning of the words without a flag: the model, or the model and then a --prompt.
 enum class BareWords : bool { kModel, kModelAndPrompt };
@@ -35,9 +41,16 @@ enum class BareWords : bool { kModel, kModelAndPrompt };
 ///
 /// Environment::kTaken: a flag that is not among the words is taken from the environment,
 /// --ctx-size from CANOPY_ARG_CTX_SIZE, and a note on stderr says so. A variable of that prefix
-/// that names no flag throws UsageError.
+/// that names no flag throws UsageError. `given` gains what was given by either.
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
-           Environment environment = Environment::kIgnored, BareWords bare = BareWords::kModel);
+           Environment environment = Environment::kIgnored, BareWords bare = BareWords::kModel,
+           GivenFlags* given = nullptr);
+
+/// The same, with what was given.
+inline bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
+                  GivenFlags& given, Environment environment = Environment::kIgnored) {
+  return parse(words, usage, std::move(flags), environment, BareWords::kModel, &given);
+}
 
 /// Check that a value must pass; throws UsageError.
 template <class T>

@@ -8,14 +8,11 @@
 
 namespace canopy {
 
-void follow(ModelFiles models, const EngineOptions& options, const LoadProgress& progress,
-            std::stop_token stop) {
-  require(options.cluster != nullptr && options.cluster->share().rank != 0,
-          "a rank that follows is one of several, and not the first");
-  Cluster& cluster = *options.cluster;
-  models.draft.reset();
-  models.inner.reset();
-  models.heads.reset();
+namespace {
+
+/// Runs the sweeps of one engine. Returns the first command that is not for it.
+RankCommand follow_engine(ModelFiles models, const EngineOptions& options,
+                          const LoadProgress& progress, const std::stop_token& stop) {
   Runtime m(std::move(models), options, progress, stop);
   std::vector<KvCaches::Loan> caches;
   for (int i = 0; i < m.plan.max_sequences; ++i) caches.push_back(m.target->kv().lend());
@@ -24,8 +21,9 @@ void follow(ModelFiles models, const EngineOptions& options, const LoadProgress&
     return *caches[i];
   };
   while (true) {
-    const RankMessage message = read_message(cluster.announce({}));
-    if (message.command == RankCommand::kEnd) return;
+    const RankMessage message = read_message(options.cluster->announce({}));
+    if (message.command == RankCommand::kLoad || message.command == RankCommand::kEnd)
+      return message.command;
     for (std::size_t i = 0; i < message.caches.size(); ++i)
       cache(i).mirror(message.caches[i].state(), *m.compute);
     if (message.command == RankCommand::kKeep) {
@@ -42,6 +40,18 @@ void follow(ModelFiles models, const EngineOptions& options, const LoadProgress&
   }
 }
 
-void end_followers(Cluster& cluster) { cluster.announce(end_message()); }
+}  // namespace
+
+void follow(const OpenTarget& open, const EngineOptions& options, const LoadProgress& progress,
+            const std::stop_token& stop) {
+  require(options.cluster != nullptr && options.cluster->share().rank != 0,
+          "a rank that follows is one of several, and not the first");
+  RankCommand next = read_message(options.cluster->announce({})).command;
+  while (next == RankCommand::kLoad)
+    next = follow_engine({open(), std::nullopt, nullptr}, options, progress, stop);
+  require(next == RankCommand::kEnd, "a sweep of an engine that is not loaded");
+}
+
+void end_followers(Cluster& cluster) { cluster.announce(bare_message(RankCommand::kEnd)); }
 
 }  // namespace canopy

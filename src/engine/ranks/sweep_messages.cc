@@ -102,7 +102,7 @@ std::vector<std::byte> keep_message(const KvState& state, std::span<const NodeId
   return std::move(message).take();
 }
 
-std::vector<std::byte> end_message() { return Writer(RankCommand::kEnd).take(); }
+std::vector<std::byte> bare_message(RankCommand command) { return Writer(command).take(); }
 
 RankMessage read_message(std::span<const std::byte> bytes) {
   RankMessage message;
@@ -129,7 +129,8 @@ RankMessage read_message(std::span<const std::byte> bytes) {
     reader.get(message.caches.emplace_back());
     reader.get_all(message.path);
   } else {
-    require(message.command == RankCommand::kEnd, "a command of the first rank is unknown");
+    require(message.command == RankCommand::kLoad || message.command == RankCommand::kEnd,
+            "a command of the first rank is unknown");
   }
   reader.end();
   return message;

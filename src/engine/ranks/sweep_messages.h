@@ -8,15 +8,17 @@
 
 namespace canopy {
 
-/// Commands of the first rank to the others. A message says all that they need, the KV caches'
-/// tables of blocks included: the others choose nothing.
-enum class RankCommand : std::uint32_t { kSweep, kKeep, kEnd };
+/// Commands of the first rank to the others: to load an engine, in place of the one before; its
+/// sweeps; the end of all. A message says all that they need, the KV caches' tables of blocks
+/// included: the others choose nothing.
+enum class RankCommand : std::uint32_t { kLoad, kSweep, kKeep, kEnd };
 
 /// The parts of a sweep and the states of their caches, which have blocks for all of their rows.
 std::vector<std::byte> sweep_message(std::span<const SequenceRows> parts);
 /// A path of nodes whose keys and values move to the front of a cache's scratch slots.
 std::vector<std::byte> keep_message(const KvState& state, std::span<const NodeId> path);
-std::vector<std::byte> end_message();
+/// kLoad or kEnd, which say nothing more.
+std::vector<std::byte> bare_message(RankCommand command);
 
 /// A message taken apart. Spans are of the message's own copies.
 struct RankMessage {

@@ -34,7 +34,7 @@ class RanksEngine : public TinyEngine {
           own.cluster = &cluster;
           const int rank = cluster.share().rank;
           if (change) change(rank, own);
-          if (rank != 0) return follow(open(rank), own);
+          if (rank != 0) return follow([&] { return std::move(open(rank).target); }, own);
           Engine engine(open(rank), own);
           texts = use(engine);
           end_followers(cluster);

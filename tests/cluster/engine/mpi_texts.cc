@@ -53,7 +53,7 @@ void write_texts(ModelFiles models, const EngineOptions& options, int texts) {
 
 int run(const char* model, int texts, int mebibytes, double timeout) {
   EngineOptions options = options_of(mebibytes);
-  if (!is_one_of_several()) {
+  if (launched_by_mpi().ranks == 1) {
     write_texts(open(model), options, texts);
     return 0;
   }
@@ -69,13 +69,14 @@ int run(const char* model, int texts, int mebibytes, double timeout) {
       write_texts(open(model), options, texts);
       end_followers(cluster);
     } else {
-      follow(open(model), options);
+      follow([&] { return Checkpoint::open(model); }, options);
     }
   } catch (const std::exception& error) {
     failed = error.what();
     std::cerr << cluster.name(share.rank) + ": " + failed + "\n" << std::flush;
   }
-  return cluster.leave(failed) && failed.empty() ? 0 : 1;
+  if (!cluster.leave(failed).empty()) cluster.abort();
+  return failed.empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ TEST_F(SweepMessages, HaveAllPartsAndTheCachesThatTheyShare) {
   EXPECT_EQ(message.parts[1].position, depth);
   EXPECT_EQ(message.parts[1].ancestor_bits, bits);
   EXPECT_EQ(message.parts[1].logit_rows, rows);
-  EXPECT_EQ(read_message(end_message()).command, RankCommand::kEnd);
+  for (const RankCommand command : {RankCommand::kLoad, RankCommand::kEnd})
+    EXPECT_EQ(read_message(bare_message(command)).command, command);
 }
 
 TEST_F(SweepMessages, ThatAreCutOffOrTooLongAreRefused) {
