@@ -54,7 +54,7 @@ class Ranks(TempDirCase):
 
     @staticmethod
     def tokens(output):
-        """Of one JSON object, or of a line for each sample."""
+        """Tokens of one JSON object, or of a line for each sample."""
         try:
             return [json.loads(output)["tokens"]]
         except json.JSONDecodeError:
@@ -92,6 +92,7 @@ class Ranks(TempDirCase):
         words = ["-m", self.model, *self.words, *MEMORY]
         for more, said in ((["--num-beams", 2], "--num-beams"), (["--prompt-cache", self.dir / "kv"], "--prompt-cache"),
                            (["--shares", "1:1:1"], "--shares: names 3 ranks, and there are 2"), (["--shares", "1:0"], "'1:0' is no"),
+                           (["--repack", self.dir / "rows"], "--repack"),
                            (["--rank-timeout", "0.1"], "--rank-timeout: must be"), (["--gpu-memory", "1G"], "--gpu-memory")):
             self.assertRegex(self.refusal(self.same(2, *words, *more), 2), rf"rank 0 \(.+\): .*{re.escape(said)}")
         self.assertIn("--memory: 2 ranks share this machine", self.refusal(self.same(2, "-m", self.model, *self.words), 2))

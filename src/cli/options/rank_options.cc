@@ -35,6 +35,7 @@ constexpr std::string_view kGpu = "the ranks of a run compute on CPUs only";
 constexpr std::array kAlone{
     Refusal{"num-beams", "a beam search is not shared between processes"},
     Refusal{"prompt-cache", "keys and values are not read or written by several processes"},
+    Refusal{"repack", "several processes do not write a model"},
     Refusal{"gpu-memory", kGpu},
     Refusal{"enforce-eager", kGpu},
     Refusal{"n-gpu-layers", kGpu},
