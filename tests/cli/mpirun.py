@@ -9,8 +9,9 @@ import subprocess
 
 from support import run
 
+OF_THIS_TEST = ("CANOPY_TEST", str(os.getpid()))  # in the environment of its ranks: other tests run the program, too
 # mpirun refuses root without these; a copy from another process's memory is refused in many containers.
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", OF_THIS_TEST[0]: OF_THIS_TEST[1]}
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism", "none"]
 HAS_MPIRUN = shutil.which("mpirun") is not None
 
@@ -37,8 +38,17 @@ def mpirun(*contexts, stdin="", timeout=300, **options):
                           **options)
 
 
+def environment(process):
+    """Returns the environment of a process; empty of one that has ended."""
+    try:
+        entries = (pathlib.Path("/proc") / str(process) / "environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
 def processes(program):
-    """Returns the processes that run the program."""
+    """Returns this test's processes that run the program."""
     found = set()
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -46,16 +56,12 @@ def processes(program):
                 found.add(int(entry.name))
         except OSError:  # it has ended, or is another's
             pass
-    return found
+    return {process for process in found if environment(process).get(OF_THIS_TEST[0]) == OF_THIS_TEST[1]}
 
 
 def rank_of(process):
     """Returns the rank of a process, by its environment; -1 of one that is none, or has ended."""
-    try:
-        entries = (pathlib.Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return -1
-    return next((int(entry.split(b"=")[1]) for entry in entries if entry.startswith(b"OMPI_COMM_WORLD_RANK=")), -1)
+    return int(environment(process).get("OMPI_COMM_WORLD_RANK", -1))
 
 
 def random_model(folder, tokenizer, layers=2, width=384, seed=1):
