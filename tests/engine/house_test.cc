@@ -40,15 +40,15 @@ class HousePlan : public ::testing::Test {
     return request;
   }
   static Plan plan(const PlanRequest& request) {
-    static const std::unique_ptr<Device> device = make_device({});
-    return make_plan(request, sweeps(), 20 * kMiB, scratch_of(*device));
+    return make_plan(request, sweeps(), 20 * kMiB, scratch);
   }
   static MemoryPlan memory(const Decisions& decisions, const PlanRequest& request) {
-    static const std::unique_ptr<Device> device = make_device({});
-    return plan_memory(decisions, request, sweeps(), 20 * kMiB, scratch_of(*device));
+    return plan_memory(decisions, request, sweeps(), 20 * kMiB, scratch);
   }
 
  private:
+  /// About that of two cores, whatever instructions those that run the test have.
+  static std::size_t scratch(const Workload&) { return 4 * kMiB; }
   static std::shared_ptr<const CostModel> cost() {
     static const auto cost = std::make_shared<const CostModel>(hardware_profile_from_json(
         read_file(test_data() / "engine" / "profile.json", kMiB, FileKind::kOfUser)));
