@@ -9,8 +9,10 @@ import subprocess
 
 from support import run
 
-# mpirun refuses root without these; a copy from another process's memory is refused in many containers.
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# mpirun refuses root without the first two; a copy from another process's memory is refused in many containers. The third marks
+# the ranks of this test: others may run the same program.
+MARK = f"CANOPY_TEST_RANKS_OF={os.getpid()}"
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} | dict([MARK.split("=")])
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism", "none"]
 HAS_MPIRUN = shutil.which("mpirun") is not None
 
@@ -37,12 +39,20 @@ def mpirun(*contexts, stdin="", timeout=300, **options):
                           **options)
 
 
+def environment(process):
+    """Returns a process's environment, as lines; none of one that has ended, or is another's."""
+    try:
+        return (pathlib.Path("/proc") / str(process) / "environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
 def processes(program):
-    """Returns the processes that run the program."""
+    """Returns the processes that run the program as ranks of this test."""
     found = set()
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and os.readlink(entry / "exe") == os.path.realpath(program):
+            if entry.name.isdigit() and os.readlink(entry / "exe") == os.path.realpath(program) and MARK in environment(entry.name):
                 found.add(int(entry.name))
         except OSError:  # it has ended, or is another's
             pass
@@ -51,11 +61,8 @@ def processes(program):
 
 def rank_of(process):
     """Returns the rank of a process, by its environment; -1 of one that is none, or has ended."""
-    try:
-        entries = (pathlib.Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return -1
-    return next((int(entry.split(b"=")[1]) for entry in entries if entry.startswith(b"OMPI_COMM_WORLD_RANK=")), -1)
+    name = "OMPI_COMM_WORLD_RANK="
+    return next((int(line[len(name):]) for line in environment(process) if line.startswith(name)), -1)
 
 
 def random_model(folder, tokenizer, layers=2, width=384, seed=1):
