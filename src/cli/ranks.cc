@@ -104,10 +104,12 @@ int run_as_rank(const SharedCommand& command, const Launched& launched) {
     refused = std::current_exception();
   }
   const ClusterOptions options = command.ranks.options();
-  Cluster cluster(join_by_mpi(options.timeout,
+  // Until they have joined, ranks give no sign of life; MPI takes its time where machines are busy.
+  constexpr Seconds kJoining{3};
+  Cluster cluster(join_by_mpi(options.timeout + kJoining,
                               [&](const std::string& what) {
                                 say_in_turn("rank " + std::to_string(launched.rank) + ": " + what +
-                                            " has taken longer than --rank-timeout");
+                                            " has taken longer than --rank-timeout allows");
                               }),
                   share, options);
   std::string failed, message;
