@@ -9,7 +9,8 @@ COMMANDS = [["generate"], ["chat"], ["serve"], ["plan"], ["perplexity"], ["token
             ["bench"], ["bench", "decode"], ["bench", "link"], ["bench", "offload"]]
 DOCS = {path.name: path.read_text() for path in [REPO / "README.md", *(REPO / "docs").glob("*.md")]}
 # Flags of other programs that the documents name.
-OTHERS = {"--local-dir", "--install", "--prefix", "--build", "--preset", "--cflags", "--libs", "--variable", "--quick"}
+OTHERS = {"--local-dir", "--install", "--prefix", "--build", "--preset", "--cflags", "--libs", "--variable", "--quick", "--mca", "--bind-to",
+          "--oversubscribe"}
 
 
 def help_of(*words):
