@@ -105,7 +105,7 @@ int run_as_rank(const SharedCommand& command, const Launched& launched) {
   }
   const ClusterOptions options = command.ranks.options();
   // Until they have joined, ranks give no sign of life; MPI takes its time where machines are busy.
-  constexpr Seconds kJoining{3};
+  constexpr Seconds kJoining{2};
   Cluster cluster(join_by_mpi(options.timeout + kJoining,
                               [&](const std::string& what) {
                                 say_in_turn("rank " + std::to_string(launched.rank) + ": " + what +
