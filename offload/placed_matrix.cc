@@ -16,14 +16,12 @@ std::size_t aligned(std::size_t bytes) {
 
 WeightView view(const std::byte* data, const TensorEntry& matrix, const std::byte* companion) {
   const std::int64_t rows = matrix.shape[0], columns = matrix.shape[1];
-  if (!matrix.companion.empty())
-    return {{data, matrix.bytes},
-            CompanionView{matrix.companion.format(), companion},
-            matrix.dtype,
-            rows,
-            columns};
-  const WeightView plain(data, matrix.dtype, rows, columns);
-  return matrix.factors.empty() ? plain : plain.times(matrix.factors.front());
+  const WeightView stored =
+      matrix.companion.empty()
+          ? WeightView(data, matrix.dtype, rows, columns)
+          : WeightView({data, matrix.bytes}, CompanionView{matrix.companion.format(), companion},
+                       matrix.dtype, rows, columns);
+  return matrix.factors.empty() ? stored : stored.times(matrix.factors.front());
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ import time
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 TORCH = REPO / "bench/compare/systems/random_torch.py"
-# From transformers' LlamaConfig, as canopy's config.json has it, too.
+# Fields of transformers' LlamaConfig, as canopy's config.json has it, too.
 COMMON = {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "vocab_size": 32000}
 SHAPES = {
     "llama-2-70b": COMMON | {"num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64,

@@ -313,7 +313,7 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
-    take_product_factors(model.files, header.tensors);
+    take_product_factors(model.files, header.tensors, config);
     split_fused(family, config, &FusedRows::gguf, header.tensors);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
     for (TensorEntry& tensor : each) {

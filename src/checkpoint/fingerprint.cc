@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/base/formats/fp8_format.h"
+#include "src/base/formats/packed_format.h"
 
 namespace canopy {
 namespace {
@@ -133,10 +133,10 @@ std::string fingerprint(const Checkpoint& model) {
                   model.files()[static_cast<std::size_t>(tensor.file)].string());
     all.add(sample);
     if (!tensor.factors.empty()) all.add(tensor.factors);
-    // Offsets of packed rows follow from the values; scales do not.
-    if (find_fp8_format(tensor.dtype) != nullptr) {
-      const auto scales = tensor.companion.bytes();
-      all.add(digits_of({reinterpret_cast<const char*>(scales.data()), scales.size()}));
+    // Offsets of packed rows follow from the values; scales and groups of columns do not.
+    if (!tensor.companion.empty() && !is_packed(tensor.dtype)) {
+      const auto bytes = tensor.companion.bytes();
+      all.add(digits_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
     }
   }
   return all.digits();

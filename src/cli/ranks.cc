@@ -103,10 +103,13 @@ int run_as_rank(const SharedCommand& command, const Launched& launched) {
     refused = std::current_exception();
   }
   const ClusterOptions options = command.ranks.options();
-  Cluster cluster(join_by_mpi(options.timeout,
+  // Ranks that have not joined give no sign of life, and MPI takes its time where machines are
+  // busy.
+  constexpr Seconds kJoining{2};
+  Cluster cluster(join_by_mpi(options.timeout + kJoining,
                               [&](const std::string& what) {
                                 say_in_turn("rank " + std::to_string(launched.rank) + ": " + what +
-                                            " has taken longer than --rank-timeout");
+                                            " has taken longer than --rank-timeout allows");
                               }),
                   share, options);
   std::string failed, message;

@@ -56,8 +56,8 @@ class Cluster final : public Ranks {
 
   /// Ends this rank's part: with its error and exit code, which reach every rank that still waits
   /// for this one, or "" where all is done. Waits until all ranks have left, and returns "" then.
-  /// Where one is lost, or does not leave within the timeout, returns its name, or what is wrong
-  /// with the connections: abort() is what is left. Afterwards no exchange may be called.
+  /// Returns the name of one that is lost or does not leave within the timeout, or what is wrong
+  /// with the connections: abort() is what is left then. Afterwards no exchange may be called.
   std::string leave(std::string_view error, int code = 1) noexcept;
   /// Says if a rank did not answer in time.
   bool has_lost() const;

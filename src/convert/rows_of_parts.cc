@@ -279,7 +279,7 @@ std::vector<float> read_scales_of_table(const MatrixParts& m, Range groups, cons
 /// The same of codes of a table.
 void make_table(const MatrixParts& m, Range lying, std::int64_t count, const ReadAt& read_at,
                 std::byte* block) {
-  using F = format::OfTable;
+  using F = format::NF4;  // FP4's blocks are alike in all but the table
   constexpr std::byte kLow{0x0f};
   const std::vector<std::byte> codes = read_rows(m.codes, lying, m.rows, read_at);
   const std::int64_t first = lying.first * m.columns / m.group;

@@ -92,7 +92,6 @@ PoolReport Engine::pool() const { return runtime_->pool(); }
 const LearnedRoutes& Engine::routes() const { return runtime_->routes; }
 const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }
-Cluster* Engine::cluster() const { return runtime_->cluster; }
 const LinkSample& Engine::link_probe() const { return runtime_->link_probe; }
 
 BatchReport Engine::generate(std::span<const Request> requests, const GenerateEvents& events,

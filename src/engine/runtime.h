@@ -85,7 +85,7 @@ struct Runtime {
                                                   const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
   std::vector<SharedFact> facts_of_ranks() const;
-  /// On the first rank `notes` gains those of the others that it has not itself.
+  /// Adds to the first rank's `notes` those of the others that it has not itself.
   void take_notes_of_others();
   void begin_uploads();
   MemoryNode ring_node() const {

@@ -54,8 +54,11 @@ TEST(Checkpoint, GivesAMatrixOfNvfp4TheFactorOfItsProductsOrRefusesItByName) {
     return error_of_open(dir / "model.gguf");
   };
   EXPECT_EQ(write_with("blk.0.attn_q.input_scale", {3}, {1}), "");
+  EXPECT_EQ(Checkpoint::open(dir / "model.gguf").config().quantization,
+            "NVFP4; scales of activations are not used");
   EXPECT_EQ(write_with("blk.0.attn_q.scale", {0.3f}, {1}), "");
   const Checkpoint scaled = Checkpoint::open(dir / "model.gguf");
+  EXPECT_EQ(scaled.config().quantization, "NVFP4 with factors of products");
   for (const TensorEntry& tensor : scaled.tensors())
     EXPECT_EQ(tensor.factors, tensor.name == "model.layers.0.self_attn.q_proj.weight"
                                   ? std::vector<float>{0.3f}

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <utility>
+#include <vector>
 
+#include "src/base/formats/grouped_format.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 
@@ -66,6 +70,28 @@ TEST(Fingerprint, ChangesWithTheConfigOfTheSameWeights) {
   EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.front().mlp = false; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.kind_of_layer.assign(2, 0); }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.rope_of_kind = {c.rope_inverse_frequency}; }));
+}
+
+TEST(Fingerprint, ChangesWithTheGroupsOfColumns) {
+  const Checkpoint model =
+      Checkpoint::open(kModels / "llama_order", Holes::kRefused, Rows::kToBeMade);
+  std::vector<TensorEntry> tensors = model.tensors();
+  const auto one = std::ranges::find_if(
+      tensors, [](const TensorEntry& t) { return find_grouped_format(t.dtype) != nullptr; });
+  ASSERT_NE(one, tensors.end());
+  const GroupedFormat& format = *find_grouped_format(one->dtype);
+  const auto columns = static_cast<std::size_t>(one->shape[1]);
+  std::vector<std::int32_t> groups(columns);
+  const std::byte* const companion = one->companion.bytes().data();
+  for (std::size_t k = 0; k < columns; ++k)
+    groups[k] = format::I4Grouped::group(companion, static_cast<std::int64_t>(k));
+  const auto other = std::ranges::find_if(groups, [&](int g) { return g != groups[0]; });
+  ASSERT_NE(other, groups.end());
+  std::swap(groups[0], *other);
+  one->companion = companion_of_groups(format, groups, one->shape[0]);
+  EXPECT_NE(fingerprint(Checkpoint(model.root(), model.files(), std::move(tensors), model.config(),
+                                   model.metadata())),
+            fingerprint(model));
 }
 
 /// Profiles and measured acceptance are kept under these.

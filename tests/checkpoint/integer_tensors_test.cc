@@ -248,12 +248,7 @@ TEST(IntegerTensors, ColumnsWithTheirGroupEachMakeRowsOfAnotherFormat) {
   std::vector<std::int32_t> groups(64);
   for (std::size_t k = 0; k < groups.size(); ++k) groups[k] = static_cast<std::int32_t>(k % 2);
   parts["g_idx"] = order(groups, "g_idx");
-  const TempDir dir;
-  write_file(dir / "model.safetensors", safetensors_bytes(parts.tensors));
-  TensorIndex index = read_safetensors(dir.path());
-  ModelConfig config;
-  join_integer_tensors(index, *quantization_of({{"quantization_config", parts.scheme}}).integers,
-                       config);
+  const TensorIndex index = joined(parts);
   ASSERT_EQ(index.tensors.size(), 1u);
   const TensorEntry& matrix = index.tensors[0];
   EXPECT_EQ(matrix.dtype, DType::kI4Grouped);

@@ -123,19 +123,21 @@ class Ranks(TempDirCase):
         self.assertEqual(processes(CANOPY) & set(ranks), set(), "a process was left")
         return errors.decode(), launched.returncode
 
+    def ended_by(self, number, which):
+        """Sends one of three ranks a signal; returns what ended() does."""
+        launched, ranks = self.launch(3, "--rank-timeout", str(TIMEOUT))
+        os.kill(ranks[which], number)
+        return self.ended(launched, ranks, TIMEOUT + SPARE)
+
     def test_all_end_when_one_is_killed(self):
         for which in (0, 2):
-            launched, ranks = self.launch(3, "--rank-timeout", str(TIMEOUT))
-            os.kill(ranks[which], signal.SIGKILL)
-            errors, code = self.ended(launched, ranks, TIMEOUT + SPARE)
+            errors, code = self.ended_by(signal.SIGKILL, which)
             self.assertNotEqual(code, 0)
             self.assertRegex(errors, rf"rank {which} ")
 
     def test_all_end_when_one_is_stopped(self):
         for which in (0, 1):
-            launched, ranks = self.launch(3, "--rank-timeout", str(TIMEOUT))
-            os.kill(ranks[which], signal.SIGSTOP)
-            errors, code = self.ended(launched, ranks, TIMEOUT + SPARE)
+            errors, code = self.ended_by(signal.SIGSTOP, which)
             self.assertEqual(code, 1)
             self.assertEqual(len(re.findall(r"(?m)^canopy generate: ", errors)), 1, errors)
             self.assertRegex(errors, rf"(?m)^canopy generate: rank \d \(.+\): rank {which} \(.+\) did not answer for {TIMEOUT} s")

@@ -32,8 +32,8 @@ void expect_near(const std::vector<float>& logits, const std::vector<float>& exp
   for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], expected[i], bound);
 }
 
-/// While there, products with BF16 weights have the bits of those with FP8 ones: by vectors, and
-/// not by the matrix unit that some CPUs have for BF16 alone (docs/math.md, C4).
+/// Gives products with BF16 weights the bits of those with FP8 ones, as long as it lives: by
+/// vectors, and not by the matrix unit that some CPUs have for BF16 alone (docs/math.md, C4).
 struct WithoutMatrixUnit {
   WithoutMatrixUnit() {
     hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~std::int64_t{HWY_AVX3_DL});

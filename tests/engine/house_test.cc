@@ -47,7 +47,7 @@ class HousePlan : public ::testing::Test {
   }
 
  private:
-  /// About that of two cores, whatever instructions those that run the test have.
+  /// Bytes for about two cores, whatever instructions those that run the test have.
   static std::size_t scratch(const Workload&) { return 4 * kMiB; }
   static std::shared_ptr<const CostModel> cost() {
     static const auto cost = std::make_shared<const CostModel>(hardware_profile_from_json(

@@ -240,7 +240,7 @@ TEST(ToyScales, StreamAndAreMultipliedByTheTilesOfEveryInstructionSet) {
 TEST(ToyScales, TheHeadIsCutBetweenBlocksHoweverSmallTheUnitsAre) {
   const TempDir dir;
   for (const std::size_t hidden : {8u, 320u}) {
-    // Not even the largest unit of the small model has a block of the head's bytes.
+    // The largest unit of the small model has no block of the head's bytes.
     const ToyModel model = make_toy(dir.path(), hidden, 1500, hidden == 8 ? 1 : 2);
     if (hidden == 8) {
       EXPECT_LT(model.sweep.units[0].read.slab_bytes, 128u * 200);

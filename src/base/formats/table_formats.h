@@ -32,7 +32,9 @@ static __device__ const CodeTable kDeviceFP4Table = kFP4Table;
 #define CANOPY_TABLE_HERE(name) k##name##Table
 #endif
 
-/// {f32 d; u4 q[64]}: d times entry q of kTable, rounded once. Nibbles lie as those of Integers.
+/// {f32 d; u4 q[64]}: d times entry q of Own's table, rounded once. Nibbles lie as those of
+/// Integers. Own::here(): the table where the code runs.
+template <class Own>
 struct OfTable {
   static constexpr const char* kSafetensorsName = nullptr;
   static constexpr std::uint32_t kGgufId = kNotInGguf, kGgufFileType = kNotInGguf;
@@ -44,8 +46,11 @@ struct OfTable {
     return load<float>(block + kScaleAt);
   }
   CANOPY_HOST_DEVICE static int group_scale(const std::byte*, int) { return 1; }
-  CANOPY_HOST_DEVICE static int index(const std::byte* block, int i) {
-    return nibble(block + kCodesAt + i / 32 * 16, i % 32);
+  CANOPY_HOST_DEVICE static float code(const std::byte* block, int i) {
+    return Own::here().entries[nibble(block + kCodesAt + i / 32 * 16, i % 32)];
+  }
+  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
+    return element_of_group<Own>(block, i);
   }
 
   static void put_scale(std::byte* block, float value) {
@@ -61,27 +66,17 @@ inline constexpr bool kIsOfTable = requires {
   Format::kTable;
 };
 
-struct NF4 : OfTable {
+struct NF4 : OfTable<NF4> {
   static constexpr DType kDType = DType::kNF4;
   static constexpr const char* kName = "NF4";
   static constexpr const CodeTable& kTable = kNF4Table;
-  CANOPY_HOST_DEVICE static float code(const std::byte* block, int i) {
-    return CANOPY_TABLE_HERE(NF4).entries[index(block, i)];
-  }
-  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
-    return element_of_group<NF4>(block, i);
-  }
+  CANOPY_HOST_DEVICE static const CodeTable& here() { return CANOPY_TABLE_HERE(NF4); }
 };
-struct FP4 : OfTable {
+struct FP4 : OfTable<FP4> {
   static constexpr DType kDType = DType::kFP4;
   static constexpr const char* kName = "FP4";
   static constexpr const CodeTable& kTable = kFP4Table;
-  CANOPY_HOST_DEVICE static float code(const std::byte* block, int i) {
-    return CANOPY_TABLE_HERE(FP4).entries[index(block, i)];
-  }
-  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
-    return element_of_group<FP4>(block, i);
-  }
+  CANOPY_HOST_DEVICE static const CodeTable& here() { return CANOPY_TABLE_HERE(FP4); }
 };
 #undef CANOPY_TABLE_HERE
 

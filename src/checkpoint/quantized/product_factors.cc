@@ -24,10 +24,14 @@ auto matrix_of(std::vector<TensorEntry>& tensors, const std::string& name, std::
 }  // namespace
 
 void take_product_factors(std::span<const std::filesystem::path> files,
-                          std::vector<TensorEntry>& tensors) {
+                          std::vector<TensorEntry>& tensors, ModelConfig& config) {
   std::set<std::string> gone;
+  bool of_activations = false, of_products = false;
   for (const TensorEntry& tensor : tensors) {
-    if (matrix_of(tensors, tensor.name, ".input_scale") != tensors.end()) gone.insert(tensor.name);
+    if (matrix_of(tensors, tensor.name, ".input_scale") != tensors.end()) {
+      gone.insert(tensor.name);
+      of_activations = true;
+    }
     const auto matrix = matrix_of(tensors, tensor.name, ".scale");
     if (matrix == tensors.end()) continue;
     in_context("reading tensor " + in_quotes(matrix->name) + " (NVFP4)", [&] {
@@ -42,7 +46,11 @@ void take_product_factors(std::span<const std::filesystem::path> files,
           throw Error("its part " + in_quotes(tensor.name) + " is not finite and above zero");
     });
     gone.insert(tensor.name);
+    of_products = true;
   }
+  if (of_products || of_activations)
+    config.quantization = std::string("NVFP4") + (of_products ? " with factors of products" : "") +
+                          (of_activations ? "; scales of activations are not used" : "");
   std::erase_if(tensors, [&](const TensorEntry& tensor) { return gone.contains(tensor.name); });
 }
 

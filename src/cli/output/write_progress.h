@@ -17,7 +17,7 @@ class WriteProgress {
   /// ProgressLine has it.
   explicit WriteProgress(bool lines)
       : interrupt_(std::in_place), stop_(interrupt_->token()), line_(lines) {}
-  /// For a command that catches them.
+  /// Takes the stop of a command that catches them.
   WriteProgress(bool lines, std::stop_token stop) : stop_(std::move(stop)), line_(lines) {}
   /// Bytes. Throws Stopped when a stop is requested, so that the partial output is removed.
   void operator()(std::uint64_t done, std::uint64_t total);

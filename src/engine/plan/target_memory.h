@@ -31,8 +31,8 @@ struct WeightPlace {
   std::size_t full_expert_slots = 0;
   std::uint64_t expert_bytes = 0;
   std::size_t host_expert_slots = 0;  // as MemoryPlan::DevicePart has them
-  // For a device with memory of its own: bytes on the host besides, and those that go to the device
-  // in every sweep.
+  // Bytes on the host besides, and those that go to the device in every sweep: of a device with
+  // memory of its own.
   std::uint64_t host_at_rest = 0, host_ring = 0, upload = 0;
 };
 

@@ -39,8 +39,8 @@ constexpr std::array kShapes{
     "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8,
     "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
     "max_position_embeddings": 131072})"},
-    // From Qwen's config.json files; the same in the scripts of github.com/THUDM/slime (624b824).
-    // All layers of the mixtures have experts, and none of these is shared.
+    // Numbers of Qwen's config.json files; the same in the scripts of github.com/THUDM/slime
+    // (624b824). All layers of the mixtures have experts, and none of these is shared.
     NamedShape{"qwen3-0.6b",
                R"({"model_type": "qwen3", "num_hidden_layers": 28, "hidden_size": 1024,
     "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
@@ -63,7 +63,7 @@ constexpr std::array kShapes{
     "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1536,
     "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "max_position_embeddings": 40960})"},
-    // From the models' config.json files, with what transformers' Gemma3TextConfig has in its
+    // Numbers of the models' config.json files, with what transformers' Gemma3TextConfig has in its
     // place.
     NamedShape{"gemma-3-27b",
                R"({"model_type": "gemma3_text", "num_hidden_layers": 62, "hidden_size": 5376,
