@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <iostream>
@@ -89,8 +90,9 @@ int run_as_rank(const SharedCommand& command, const Launched& launched) {
   // Says that a rank is lost, unless another has said so and mpirun ends this one: a rank that was
   // stopped goes on for that, too, and takes the others for lost.
   const auto say_in_turn = [&](const std::string& text) {
-    constexpr std::chrono::milliseconds kFirst{200}, kTurn{500};
-    std::this_thread::sleep_for(kFirst + kTurn * launched.rank);
+    constexpr std::chrono::milliseconds kFirst{800}, kTurn{1000};
+    constexpr int kTurns = 2;  // all ranks from this one on have the last
+    std::this_thread::sleep_for(kFirst + kTurn * std::min(launched.rank, kTurns));
     if (!interrupt.token().stop_requested()) say(text);
   };
   GivenFlags given;

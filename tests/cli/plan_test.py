@@ -72,7 +72,7 @@ class Plan(support.TempDirCase):
     def test_generate_does_what_was_planned_over_budgets_and_drafts(self):
         prompt, new = 24, 6
         ids = ",".join(str(100 + i) for i in range(prompt))
-        for draft, budgets in ((), ("170M", "600M")), (("-md", self.draft), ("400M", "1G")):
+        for draft, budgets in ((), ("190M", "600M")), (("-md", self.draft), ("400M", "1G")):
             for budget, context in zip(budgets, (("--ctx-size", 400), ())):
                 request = ("-n", new, *context)
                 for flags in ((), ("--resident", "none")):
