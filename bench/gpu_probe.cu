@@ -224,21 +224,34 @@ void pin() {
     for (const bool huge : {false, true}) pin_in(huge, kAll, piece);
   constexpr std::size_t kHalf = 256 * kMiB;
   const Stream stream;
-  const Pages pages(2 * kHalf, false);
+  const LockedPages halves(2 * kHalf, kHalf);
+  const std::byte* const middle = halves.pages.p + kHalf / 2;
   const DeviceMemory device(kHalf);
-  CHECK(cudaHostRegister(pages.p, kHalf, cudaHostRegisterPortable));
-  CHECK(cudaHostRegister(pages.p + kHalf, kHalf, cudaHostRegisterPortable));
   const cudaError_t spanning =
-      cudaMemcpyAsync(device.p, pages.p + kHalf / 2, kHalf, cudaMemcpyHostToDevice, stream.s);
+      cudaMemcpyAsync(device.p, middle, kHalf, cudaMemcpyHostToDevice, stream.s);
   cudaGetLastError();
   if (spanning == cudaSuccess)
-    say("pin-spanning-copy works: %.2f GB/s",
-        copy_rate(stream, device.p, pages.p + kHalf / 2, kHalf, kHalf));
+    say("pin-spanning-copy works: %.2f GB/s", copy_rate(stream, device.p, middle, kHalf, kHalf));
   else
     say("pin-spanning-copy %s", cudaGetErrorName(spanning));
   stream.wait();
-  cudaHostUnregister(pages.p);
-  cudaHostUnregister(pages.p + kHalf);
+}
+
+/// Copies out of as much locked memory as the weights of a large model take, all over it.
+void wide() {
+  constexpr std::size_t kLock = 256 * kMiB, kPiece = 16 * kMiB;
+  const std::size_t all = std::clamp(host_free_bytes() / 4 * 3, kLock, 64 * kGiB) / kLock * kLock;
+  const Stream stream;
+  const LockedPages host(all, kLock);
+  const DeviceMemory device(kPiece);
+  std::uint64_t turn = 0;  // an odd stride visits all pieces of a power of two, in no order
+  const double seconds = timed(stream, 3, [&] {
+    for (std::size_t i = 0; i < 256; ++i, turn += 2654435761u)
+      CHECK(cudaMemcpyAsync(device.p, host.pages.p + turn % (all / kPiece) * kPiece, kPiece,
+                            cudaMemcpyDefault, stream.s));
+  });
+  say("h2d-wide out of %.1f GiB: %.2f GB/s", static_cast<double>(all) / kGiB,
+      256 * kPiece / seconds / 1e9);
 }
 
 void hostfunc() {
@@ -283,17 +296,19 @@ void graphs() {
   stream.wait();
   const auto cost = [&](const char* what, int nodes, const std::function<void()>& work) {
     const std::size_t before = free_bytes();
-    const double begin = now();
     const Graph graph(stream, work);
-    const double made = now() - begin, gone = taken(before);
+    const double gone = taken(before);
     const double launch = timed(stream, 5, [&] { CHECK(cudaGraphLaunch(graph.exec, stream.s)); });
-    say("%s %d nodes: made in %.2f ms, a launch %.1f us, %.2f MiB of the device", what, nodes,
-        1e3 * made, 1e6 * launch, gone);
+    say("%s %d nodes: captured in %.2f ms, instantiated in %.2f, a launch %.1f us, %.2f MiB of the "
+        "device",
+        what, nodes, 1e3 * graph.captured, 1e3 * graph.instantiated, 1e6 * launch, gone);
   };
   const auto kernels = [&](int count) {
     for (int i = 0; i < count; ++i) add_one<<<1, 1, 0, stream.s>>>(counter);
   };
-  for (const int nodes : {10, 100, 300, 1000}) cost("graph-bytes", nodes, [&] { kernels(nodes); });
+  // The last has as many as the levels of a draft.
+  for (const int nodes : {10, 100, 300, 1000, 12000})
+    cost("graph-bytes", nodes, [&] { kernels(nodes); });
   Event mark(cudaEventDisableTiming);
   constexpr int kMarks = 129;
   const auto with_events = [&] {
@@ -500,6 +515,7 @@ constexpr Probe kProbes[] = {{"machine", machine},
                              {"latency", latency},
                              {"gemm", gemm},
                              {"pin", pin},
+                             {"wide", wide},
                              {"chosen-gpu", chosen_gpu},
                              {"filled-card-64", filled_card<64>},
                              {"filled-card-256", filled_card<256>},

@@ -3,6 +3,7 @@
 // gives out, times by events.
 #include <cuda_runtime.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -118,17 +119,43 @@ struct Pages : Owner {
   }
   ~Pages() { munmap(p, bytes); }
 };
+/// Such pages, locked piece by piece, as weights are.
+struct LockedPages : Owner {
+  Pages pages;
+  std::size_t piece, locked = 0;
+  LockedPages(std::size_t n, std::size_t by) : pages(n, false), piece(by) {
+    for (; locked < n; locked += by)
+      if (const cudaError_t error =
+              cudaHostRegister(pages.p + locked, by, cudaHostRegisterPortable)) {
+        unlock();
+        check(error, "cudaHostRegister");
+      }
+  }
+  ~LockedPages() { unlock(); }
+  void unlock() {
+    for (; locked > 0; locked -= piece) cudaHostUnregister(pages.p + locked - piece);
+  }
+};
+/// Bytes of the host's memory that nothing uses.
+std::size_t host_free_bytes() {
+  return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
 struct Graph : Owner {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
+  double captured = 0, instantiated = 0;  // seconds that these took
   /// Captures what work() queues on the stream.
   Graph(const Stream& stream, const std::function<void()>& work) {
+    const double begin = now();
     CHECK(cudaStreamBeginCapture(stream.s, cudaStreamCaptureModeThreadLocal));
     work();
     CHECK(cudaStreamEndCapture(stream.s, &graph));
+    captured = now() - begin;
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK(cudaGraphUpload(exec, stream.s));
     stream.wait();
+    instantiated = now() - begin - captured;
   }
   ~Graph() {
     if (exec) cudaGraphExecDestroy(exec);

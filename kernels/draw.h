@@ -7,6 +7,8 @@ namespace canopy {
 
 inline constexpr std::size_t kDrawPart = 256;  // tokens that are summed as one
 constexpr std::size_t draw_parts(std::size_t vocab) { return (vocab + kDrawPart - 1) / kDrawPart; }
+/// The sums of the parts, those before each, and that of all.
+constexpr std::size_t draw_sums(std::size_t vocab) { return 2 * draw_parts(vocab) + 1; }
 
 /// Sum of left(i) over [first, end): eight partial sums, so that the order is fixed and still fast.
 /// `left` gives what may still be drawn of token i: its probability, 0, or less than 0 once drawn.
@@ -25,20 +27,42 @@ constexpr double draw_part_sum(const Left& left, std::size_t first, std::size_t 
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
+/// Values that are read before they are added in their order, so that sums alone wait for sums.
+inline constexpr std::size_t kDrawRun = 8;
+
+/// Sums of the parts before each part, in their order, of parts [first, count); before[count] is
+/// that of all. What is before `first` stands there already; before[0] is 0.
+constexpr void sum_before(const double* parts, std::size_t first, std::size_t count,
+                          double* before) {
+  double sum = before[first];
+  std::size_t part = first;
+  for (; part + kDrawRun <= count; part += kDrawRun) {
+    double run[kDrawRun] = {};
+    for (std::size_t i = 0; i < kDrawRun; ++i) run[i] = parts[part + i];
+    for (std::size_t i = 0; i < kDrawRun; ++i) before[part + i + 1] = sum += run[i];
+  }
+  for (; part < count; ++part) before[part + 1] = sum += parts[part];
+}
+
 /// Place where a draw looks for its token: the part, the sum of all parts before it, and the sum
 /// that the token's own must be the first to exceed.
 struct DrawPlace {
   std::size_t part;
   double below, target;
 };
+/// True of one part, the first whose sum with those before it exceeds the target, or else the last:
+/// sums of what is not negative never fall.
+constexpr bool falls_into(const double* before, std::size_t part, std::size_t count,
+                          double target) {
+  return (part + 1 == count || !(before[part + 1] <= target)) &&
+         (part == 0 || before[part] <= target);
+}
 /// The place of u times the total of `count` parts.
-constexpr DrawPlace draw_place(const double* parts, std::size_t count, double u) {
-  double total = 0;
-  for (std::size_t part = 0; part < count; ++part) total += parts[part];
-  DrawPlace place{0, 0, u * total};
-  while (place.part + 1 < count && place.below + parts[place.part] <= place.target)
-    place.below += parts[place.part++];
-  return place;
+constexpr DrawPlace draw_place(const double* before, std::size_t count, double u) {
+  const double target = u * before[count];
+  std::size_t part = 0;
+  while (!falls_into(before, part, count, target)) ++part;
+  return {part, before[part], target};
 }
 
 /// The token of [first, end) where the running sum first exceeds the place's target, or else the
@@ -46,15 +70,25 @@ constexpr DrawPlace draw_place(const double* parts, std::size_t count, double u)
 template <class Left>
 constexpr std::size_t draw_within(const Left& left, std::size_t first, std::size_t end,
                                   const DrawPlace& place, std::size_t none) {
-  double below = place.below;
-  std::size_t last = none;
-  for (std::size_t i = first; i < end; ++i) {
-    if (!(left(i) > 0)) continue;
-    last = i;
-    below += static_cast<double>(left(i));
+  const auto add = [&](double sum, std::size_t i) {
+    const float q = left(i);
+    return sum + (q > 0 ? static_cast<double>(q) : 0);
+  };
+  double below = place.below;  // not above the target
+  std::size_t i = first;
+  for (; i + kDrawRun <= end; i += kDrawRun) {
+    double sum = below;
+    for (std::size_t l = 0; l < kDrawRun; ++l) sum = add(sum, i + l);
+    if (sum > place.target) break;
+    below = sum;
+  }
+  for (; i < end; ++i) {
+    below = add(below, i);
     if (below > place.target) return i;
   }
-  return last;
+  for (i = end; i-- > first;)
+    if (left(i) > 0) return i;
+  return none;
 }
 
 /// Finds, where a walk ran into a part without support, which begins at `first`, the nearest token
@@ -71,8 +105,8 @@ constexpr std::size_t draw_nearest(const Left& left, std::size_t first, std::siz
 /// The token where the running sum of what is left first exceeds u times its total; n if no token
 /// is left. Support is judged by tokens: rounding can end the walk early, never on a zero.
 template <class Left>
-constexpr std::size_t draw_token(const Left& left, std::size_t n, const double* parts, double u) {
-  const DrawPlace place = draw_place(parts, draw_parts(n), u);
+constexpr std::size_t draw_token(const Left& left, std::size_t n, const double* before, double u) {
+  const DrawPlace place = draw_place(before, draw_parts(n), u);
   const std::size_t first = place.part * kDrawPart;
   const std::size_t end = n < first + kDrawPart ? n : first + kDrawPart;
   const std::size_t token = draw_within(left, first, end, place, n);

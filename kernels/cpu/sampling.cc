@@ -333,30 +333,35 @@ void top_probabilities_row(const float* logits, std::size_t n, std::size_t count
 }
 
 void draw_row(const float* q, std::size_t n, std::size_t count, Replacement replacement,
-              StepRng rng, std::uint64_t index, float* left, double* parts, std::int32_t* token) {
+              StepRng rng, std::uint64_t index, float* left, double* sums, std::int32_t* token) {
+  const std::size_t all = draw_parts(n);
+  double *const parts = sums, *const before = sums + all;
   const auto of = [&](std::size_t i) { return left[i]; };
   const auto sum_part = [&](std::size_t part) {
     parts[part] = draw_part_sum(of, part * kDrawPart, std::min(n, (part + 1) * kDrawPart));
   };
   for (std::size_t i = 0; i < n; ++i) left[i] = q[i] > 0 ? q[i] : 0;
-  for (std::size_t part = 0; part < draw_parts(n); ++part) sum_part(part);
+  for (std::size_t part = 0; part < all; ++part) sum_part(part);
+  before[0] = 0;
+  sum_before(parts, 0, all, before);
   std::size_t undrawn = n;
   for (std::size_t c = 0; c < count; ++c) {
     const double u = rng.uniform(StepRng::Purpose::kDraft, index + c);
-    std::size_t drawn = draw_token(of, n, parts, u);
+    std::size_t drawn = draw_token(of, n, before, u);
     if (drawn == n) drawn = draw_any(of, undrawn, u);
     token[c] = static_cast<std::int32_t>(drawn);
     if (replacement == Replacement::kYes) continue;
     left[drawn] = -1;
     --undrawn;
     sum_part(drawn / kDrawPart);  // summed again, so that no rounding is left
+    sum_before(parts, drawn / kDrawPart, all, before);
   }
 }
 
 }  // namespace
 
 std::size_t sampling_scratch_bytes(std::int64_t vocab, std::size_t threads) {
-  return threads * (to_size(vocab) + draw_parts(to_size(vocab))) * sizeof(Key);
+  return threads * (to_size(vocab) + draw_sums(to_size(vocab))) * sizeof(Key);
 }
 
 void probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, Sampling sampling,
@@ -398,10 +403,10 @@ void draw_tokens(Pool& pool, std::byte* scratch, ConstTensorView q, int count,
                  TensorView token) {
   const std::size_t n = to_size(q.dim(1)), draws = to_size(count);
   pool.for_each(to_size(q.dim(0)), [&](std::size_t i, std::size_t worker) {
-    auto* const parts = reinterpret_cast<double*>(scratch) + worker * (n + draw_parts(n));
-    auto* const left = reinterpret_cast<float*>(parts + draw_parts(n));
+    auto* const sums = reinterpret_cast<double*>(scratch) + worker * (n + draw_sums(n));
+    auto* const left = reinterpret_cast<float*>(sums + draw_sums(n));
     draw_row(reinterpret_cast<const float*>(q.data()) + i * n, n, draws, replacement, rng,
-             first_index + i * draws, left, parts,
+             first_index + i * draws, left, sums,
              reinterpret_cast<std::int32_t*>(token.data()) + i * draws);
   });
 }

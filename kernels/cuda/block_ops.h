@@ -97,8 +97,8 @@ class BlockOps : public Ops {
                                       reinterpret_cast<typename Format::Plain::Element*>(out)};
       launch_(stream, unpack, unpack.grid(count));
     } else {
-      launch_(stream, Dequantize<Format>{rows_of<Format>(w), first, out},
-              row_grid(count, w.columns()));
+      const Dequantize<Format> dequantize{rows_of<Format>(w), first, out};
+      launch_(stream, dequantize, dequantize.grid(count));
     }
   }
 

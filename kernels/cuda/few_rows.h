@@ -1,11 +1,12 @@
 #pragma once
 // Products of few rows: a warp for each row of weights, which is read once, as it is stored. A
-// thread takes kPiece weights at a time.
+// thread takes a piece at a time.
 #include <algorithm>
 #include <span>
 #include <type_traits>
 
 #include "kernels/cuda/block.h"
+#include "kernels/cuda/pieces.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/gpu_scratch.h"
 
@@ -15,47 +16,22 @@ namespace canopy::cuda {
 template <class Format>
 inline constexpr bool kByPieces = !kIsPacked<Format> && !std::is_same_v<Format, format::F32>;
 
-inline constexpr int kPiece = 8;  // weights, and activations of 16 bits: 16 bytes
-struct Sixteen {
-  std::uint16_t bits[kPiece];
-};
-
-/// Gives weights [k, k + kPiece) of a row as the matrix units would have them, so that the sums of
-/// few rows and of many differ by their order alone: rounded to Multiplied, which has 16 bits. k is
-/// a multiple of kPiece.
+/// Gives the weights of a piece as the matrix units would have them, so that the sums of few rows
+/// and of many differ by their order alone: rounded to Multiplied, which has 16 bits.
 template <class Format, class Multiplied>
 CANOPY_KERNEL void decode_piece(const StoredRow& row, std::int64_t k, float (&to)[kPiece]) {
-  const auto rounded = [](float value) {
-    const typename Multiplied::Element bits = Multiplied::encode(value);
-    return Multiplied::decode(reinterpret_cast<const std::byte*>(&bits), 0);
-  };
-  if constexpr (requires { Format::kGroupElements; }) {
-    constexpr unsigned kPieces = Format::kBlockElements / kPiece;
-    static_assert(Format::kGroupElements % kPiece == 0);
-    const auto piece = static_cast<std::uint32_t>(k / kPiece);
-    const std::byte* const block = row.data + std::int64_t{piece / kPieces} * Format::kBlockBytes;
-    const int first = static_cast<int>(piece % kPieces) * kPiece;
-    const int group = first / Format::kGroupElements;
-    // The factors of element_of_group(), once for the piece.
-    const float scale =
-        format::scale_of<Format>(block) * static_cast<float>(Format::group_scale(block, group));
-    float minimum = 0.0f;
-    if constexpr (Format::kMinimumAt >= 0)
-      minimum = format::load_f16(block + Format::kMinimumAt) *
-                static_cast<float>(Format::group_minimum(block, group));
-    CANOPY_UNROLL
-    for (int i = 0; i < kPiece; ++i) {
-      const float product = scale * static_cast<float>(Format::code(block, first + i));
-      to[i] = rounded(Format::kMinimumAt >= 0 ? product + minimum : product);
-    }
-  } else if constexpr (std::is_same_v<Format, Multiplied>) {
+  if constexpr (std::is_same_v<Format, Multiplied>) {
     const auto bits = load<Sixteen>(row.data + k * std::int64_t{sizeof(std::uint16_t)});
     CANOPY_UNROLL
     for (int i = 0; i < kPiece; ++i)
       to[i] = Multiplied::decode(reinterpret_cast<const std::byte*>(&bits.bits[i]), 0);
   } else {
+    weights_of_piece<Format>(row, k, to);
     CANOPY_UNROLL
-    for (int i = 0; i < kPiece; ++i) to[i] = rounded(weight_at<Format>(row, k + i));
+    for (float& value : to) {
+      const typename Multiplied::Element bits = Multiplied::encode(value);
+      value = Multiplied::decode(reinterpret_cast<const std::byte*>(&bits), 0);
+    }
   }
 }
 

@@ -260,24 +260,6 @@ struct RoundInput {
   }
 };
 
-/// Rows [first, first + blocks) of quantised weights as F16. One block per row.
-template <class Format>
-struct Dequantize {
-  MatrixRows<Format> rows;
-  std::int64_t first;
-  std::byte* out;
-
-  template <class Block>
-  CANOPY_KERNEL void operator()(Block& block) const {
-    const StoredRow from = rows[first + block.index()];
-    std::byte* const to = out + block.index() * rows.columns * 2;
-    block.step([&](int t) {
-      for (std::int64_t k = t; k < rows.columns; k += block.threads())
-        store_float<format::F16>(to, k, weight_at<Format>(from, k));
-    });
-  }
-};
-
 /// Calls take(k, weight) for the weights of a packed row that are thread t's of `threads`.
 template <class Format, class Take>
 CANOPY_KERNEL void for_weights_of_thread(const StoredRow& row, int t, int threads,

@@ -307,8 +307,8 @@ struct TakeTokens {
   }
 };
 
-/// Ops::draw_tokens. All threads sum the parts, and copy the part that a draw falls into to memory
-/// that they share; what is added in order is added by one thread, from there.
+/// Ops::draw_tokens. All threads sum the parts, find the part that a draw falls into and copy it to
+/// memory that they share; what is added in order is added by one thread, from there.
 struct DrawTokens {
   static constexpr int kThreads = 1024, kLanes = 8;  // kLanes: threads that sum a part
   const float* q;
@@ -323,60 +323,61 @@ struct DrawTokens {
   Grid grid(std::int64_t rows) const {
     const auto n = static_cast<std::size_t>(vocab);
     return {rows, kThreads,
-            (draw_parts(n) + (n + 63) / 64) * sizeof(double) + sizeof(DrawPlace) +
+            (draw_sums(n) + (n + 63) / 64) * sizeof(double) + sizeof(DrawPlace) +
                 kDrawPart * sizeof(float)};
   }
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const auto n = static_cast<std::size_t>(vocab);
-    const std::size_t words = (n + 63) / 64;
+    const std::size_t words = (n + 63) / 64, all = draw_parts(n);
     std::int32_t* const to = token + block.index() * count;
     const std::uint64_t index =
         first_index + static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(count);
     const StepRng now = rng.now();
-    auto* const parts = block.template shared<double>(static_cast<int>(draw_parts(n)));
+    auto* const parts = block.template shared<double>(static_cast<int>(all));
+    auto* const before = block.template shared<double>(static_cast<int>(all) + 1);
     auto* const drawn = block.template shared<std::uint64_t>(static_cast<int>(words));
     auto* const place = block.template shared<DrawPlace>(1);
     auto* const values = block.template shared<float>(static_cast<int>(kDrawPart));
     const Left left{q + block.index() * vocab, drawn};
     block.step([&](int t) {
       for (auto i = static_cast<std::size_t>(t); i < words; i += kThreads) drawn[i] = 0;
+      if (t == 0) before[0] = 0;
     });
-    sum_parts(block, left, parts);
+    sum_parts(block, left, 0, all, parts);
+    sum_all_before(block, parts, 0, before);
     std::size_t undrawn = n;  // of the one thread that draws
     for (int c = 0; c < count; ++c) {
       const double u = now.uniform(StepRng::Purpose::kDraft, index + static_cast<std::uint64_t>(c));
       block.step([&](int t) {
-        if (t == 0) *place = draw_place(parts, draw_parts(n), u);
+        const double target = u * before[all];
+        for (auto part = static_cast<std::size_t>(t); part < all; part += kThreads)
+          if (falls_into(before, part, all, target)) *place = {part, before[part], target};
       });
       const std::size_t part = block.uniform(place->part), first = part * kDrawPart;
-      const std::size_t end = first + kDrawPart < n ? first + kDrawPart : n;
-      block.step([&](int t) {
-        const std::size_t i = first + static_cast<std::size_t>(t);
-        if (i < end) values[t] = left(i);
-      });
+      copy_part(block, left, part, values);
       block.step([&](int t) {
         if (t != 0) return;
         const auto near = [&](std::size_t i) { return values[i - first]; };
+        const std::size_t end = first + kDrawPart < n ? first + kDrawPart : n;
         std::size_t one = draw_within(near, first, end, *place, n);
-        const bool found = one < n;
-        if (!found) one = draw_nearest(left, first, n);
+        if (one == n) one = draw_nearest(left, first, n);
         if (one == n) one = draw_any(left, undrawn, u);
         to[c] = static_cast<std::int32_t>(one);
         if (replacement == Replacement::kYes) return;
         drawn[one / 64] |= std::uint64_t{1} << (one % 64);
         --undrawn;
-        // Summed again, so that no rounding is left.
-        if (found) {
-          values[one - first] = -1.0f;
-          parts[part] = draw_part_sum(near, first, end);
-        } else {
-          const std::size_t begin = one / kDrawPart * kDrawPart;
-          parts[one / kDrawPart] =
-              draw_part_sum(left, begin, begin + kDrawPart < n ? begin + kDrawPart : n);
-        }
+        place->part = one / kDrawPart;
+        if (place->part == part) values[one - first] = -1.0f;
       });
+      if (replacement == Replacement::kYes || c + 1 == count) continue;
+      // Summed again, so that no rounding is left.
+      const std::size_t changed = block.uniform(place->part);
+      if (changed != part) copy_part(block, left, changed, values);
+      const auto near = [&](std::size_t i) { return values[i - changed * kDrawPart]; };
+      sum_parts(block, near, changed, changed + 1, parts);
+      sum_all_before(block, parts, changed, before);
     }
   }
 
@@ -390,26 +391,51 @@ struct DrawTokens {
     }
   };
 
-  /// draw_part_sum() of each part, bit for bit: thread x of eight has the lane with x's bits in the
-  /// other order, as lanes_sum() begins with the threads that are furthest apart.
+  /// The values of a part.
   template <class Block>
-  CANOPY_KERNEL void sum_parts(Block& block, const Left& left, double* parts) const {
+  CANOPY_KERNEL void copy_part(Block& block, const Left& left, std::size_t part,
+                               float* values) const {
+    block.step([&](int t) {
+      const std::size_t i = part * kDrawPart + static_cast<std::size_t>(t);
+      if (static_cast<std::size_t>(t) < kDrawPart && i < static_cast<std::size_t>(vocab))
+        values[t] = left(i);
+    });
+  }
+
+  /// sum_before() of all parts from `first` on.
+  template <class Block>
+  CANOPY_KERNEL void sum_all_before(Block& block, const double* parts, std::size_t first,
+                                    double* before) const {
+    block.step([&](int t) {
+      if (t == 0) sum_before(parts, first, draw_parts(static_cast<std::size_t>(vocab)), before);
+    });
+  }
+
+  /// draw_part_sum() of parts [begin, last), bit for bit: thread x of eight has the lane with x's
+  /// bits in the other order, as lanes_sum() begins with the threads that are furthest apart.
+  template <class Block, class Of>
+  CANOPY_KERNEL void sum_parts(Block& block, const Of& left, std::size_t begin, std::size_t last,
+                               double* parts) const {
     const auto n = static_cast<std::size_t>(vocab);
     constexpr std::size_t kAtOnce = kThreads / kLanes;
-    for (std::size_t base = 0; base < draw_parts(n); base += kAtOnce) {
+    for (std::size_t base = begin; base < last; base += kAtOnce) {
       auto sums = block.template each<double>();
       block.step([&](int t) {
-        const std::size_t first = (base + static_cast<std::size_t>(t / kLanes)) * kDrawPart;
+        const std::size_t part = base + static_cast<std::size_t>(t / kLanes);
+        if (part >= last) return;
+        const std::size_t first = part * kDrawPart;
         const int x = t % kLanes;
         const auto lane = static_cast<std::size_t>((x & 1) << 2 | (x & 2) | x >> 2);
         const std::size_t end = first + kDrawPart < n ? first + kDrawPart : n;
-        for (std::size_t i = first + lane; i < end; i += kLanes)
-          sums[t] += static_cast<double>(left(i));
+        for (std::size_t i = first + lane; i < end; i += kLanes) {
+          const float value = left(i);
+          sums[t] += value > 0 ? static_cast<double>(value) : 0;
+        }
       });
       block.template lanes_sum<kLanes>(sums);
       block.step([&](int t) {
         const std::size_t part = base + static_cast<std::size_t>(t / kLanes);
-        if (t % kLanes == 0 && part < draw_parts(n)) parts[part] = sums[t];
+        if (t % kLanes == 0 && part < last) parts[part] = sums[t];
       });
     }
   }

@@ -1,8 +1,47 @@
 #pragma once
-// Kernels that expand packed weights to the plain format that matrix units multiply.
-#include "kernels/cuda/rows.h"
+// Kernels that expand weights to the plain format that matrix units multiply.
+#include "kernels/cuda/pieces.h"
 
 namespace canopy::cuda {
+
+/// Rows [first, first + blocks) of quantised weights as F16. One block per row, a thread for each
+/// piece of rows of whole pieces.
+template <class Format>
+struct Dequantize {
+  MatrixRows<Format> rows;
+  std::int64_t first;
+  std::byte* out;
+
+  Grid grid(std::int64_t count) const {
+    return {count, threads_for(ceil_div<std::int64_t>(rows.columns, kPiece), 256)};
+  }
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const StoredRow from = rows[first + block.index()];
+    std::byte* const to = out + block.index() * rows.columns * 2;
+    const bool whole = rows.columns % kPiece == 0;
+    block.step([&](int t) {
+      if (whole)
+        for (std::int64_t k = t * kPiece; k < rows.columns; k += block.threads() * kPiece)
+          store_piece(from, k, to + k * 2);
+      else
+        for (std::int64_t k = t; k < rows.columns; k += block.threads())
+          store_float<format::F16>(to, k, weight_at<Format>(from, k));
+    });
+  }
+
+ private:
+  CANOPY_KERNEL static void store_piece(const StoredRow& from, std::int64_t k, std::byte* to) {
+    float weights[kPiece];
+    weights_of_piece<Format>(from, k, weights);
+    std::uint32_t pairs[kPiece / 2];
+    CANOPY_UNROLL
+    for (int i = 0; i < kPiece / 2; ++i)
+      pairs[i] = format::F16::encode(weights[2 * i]) |
+                 std::uint32_t{format::F16::encode(weights[2 * i + 1])} << 16;
+    store_words(to, pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
+};
 
 /// Rows [first, first + blocks) of a packed matrix in its plain format. One block per row, a thread
 /// for each group.

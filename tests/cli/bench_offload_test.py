@@ -74,6 +74,15 @@ class BenchOffloadTest(TempDirCase):
         self.assertEqual(table.returncode, 1)
         self.assertEqual(table.stdout.count("failed: a memory budget of 1.0 MiB is too small"), 2)
 
+    def test_layers_may_have_bytes_of_their_own_in_memory(self):
+        flags = "--tree-sizes", "1", "--resident", "16M"
+        (shared,), (own,) = self.rows(self.on_cpu(*flags)), self.rows(self.on_cpu(*flags, "--own-bytes"))
+        self.assertEqual((shared["resident_layers"], own["resident_layers"]), (5, 5))  # one travels in any case
+        layer = 2 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128)
+        more = own["planned_host_bytes"] - shared["planned_host_bytes"]
+        self.assertAlmostEqual(more, 4 * layer, delta=5 * 2 * 4096)  # each begins and ends in pages of its own
+        self.assertIn("every layer its own bytes", own["label"])
+
     def test_predicts_by_a_profile_beside_what_it_measures(self):
         plain, tree = self.rows(self.on_cpu("--tree-sizes", "1,8", "--profile", self.dir / "profile.json"))
         self.assertEqual(plain["predicted"]["tokens_per_step"], 1)
@@ -84,7 +93,8 @@ class BenchOffloadTest(TempDirCase):
     def test_says_what_is_wrong(self):
         for words, what in [(("--tree-sizes", "0"), "--tree-sizes: '0'"),
                             (("--device", "gpu"), "--device: 'gpu'"), (("--device", "cpu", "--gpu-memory", "1G"), "no GPU is used"),
-                            (("--memory", "1G", "--host-memory", "1G"), "give one of them"), (("--steps", "0"), "--steps")]:
+                            (("--memory", "1G", "--host-memory", "1G"), "give one of them"), (("--steps", "0"), "--steps"),
+                            (("--device", "cpu", "--own-bytes"), "all weights come from disk")]:
             done = self.bench(*words)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(what, done.stderr)

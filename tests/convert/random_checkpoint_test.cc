@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 
+#include "offload/host_weights.h"
 #include "offload/unit_layout.h"
 #include "src/base/formats/packed_format.h"
 #include "src/checkpoint/model_tensors.h"
@@ -31,7 +33,8 @@ TEST(RandomCheckpoint, HasTheTensorsThatASweepReads) {
            {{}}, {{.qkv_bias = true}}, {{}, {.qkv_bias = true, .qk_norm = true}}})
     for (const bool tied : {false, true})
       for (const DType type : {DType::kBF16, DType::kQ4_0, DType::kPackedBF16})
-        for (const LayerBytes layers : {LayerBytes::kShared, LayerBytes::kOwn}) {
+        for (const LayerBytes layers :
+             {LayerBytes::kShared, LayerBytes::kOwn, LayerBytes::kOwnInMemory}) {
           const ModelConfig shape = shape_with(kinds, tied);
           const Checkpoint model = lay_out_random_checkpoint({shape, type}, layers, "unwritten");
           std::size_t tensors = 0;
@@ -54,6 +57,23 @@ TEST(RandomCheckpoint, KeepsTheBytesOfALayerOnceWhereLayersShareThem) {
   }
 }
 
+TEST(RandomCheckpoint, LayersThatShareAFileMayHaveBytesOfTheirOwnInMemory) {
+  const ModelConfig shape = shape_with({{}}, false);
+  const auto bytes_in_memory = [&](LayerBytes layers) {
+    const SweepLayout sweep =
+        lay_out_sweep(lay_out_random_checkpoint({shape, DType::kBF16}, layers, "unwritten"));
+    return HostWeights::bytes_needed(sweep, all_resident(sweep));
+  };
+  const std::size_t own = bytes_in_memory(LayerBytes::kOwn);
+  EXPECT_GT(own, 2 * bytes_in_memory(LayerBytes::kShared));
+  // Each layer's bytes begin and end in pages of their own.
+  EXPECT_NEAR(static_cast<double>(bytes_in_memory(LayerBytes::kOwnInMemory)),
+              static_cast<double>(own), 2 * 4096.0 * shape.layers);
+  const Checkpoint model =
+      lay_out_random_checkpoint({shape, DType::kBF16}, LayerBytes::kOwnInMemory, "unwritten");
+  EXPECT_EQ(std::set(model.files().begin(), model.files().end()).size(), 1u);
+}
+
 TEST(RandomCheckpoint, MixturesHaveExpertsOfTheTypeAndRoutersThatQuantisingLeavesAlone) {
   const ModelConfig shape = shape_from_config(R"({"model_type": "qwen3_moe", "hidden_size": 64,
       "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16,
@@ -72,7 +92,8 @@ TEST(RandomCheckpoint, PackedRowsAreSoundAndAsLargeAsTrainedOnes) {
   const TempDir dir;
   ModelConfig shape = shape_with({{}}, false);
   shape.dim = 1088;
-  const Checkpoint model = write_random_checkpoint({shape, DType::kPackedBF16}, dir / "weights");
+  const Checkpoint model =
+      write_random_checkpoint({shape, DType::kPackedBF16}, LayerBytes::kShared, dir / "weights");
   const std::string file = [&] {
     std::ifstream in(dir / "weights", std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});

@@ -288,8 +288,9 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
   shape.hidden_dim = 96;  // whole blocks of packed weights
   for (const DType type : {DType::kBF16, DType::kQ4_0}) {
     SCOPED_TRACE(name(type));
-    ModelFiles files{write_random_checkpoint({shape, type}, dir_->path() / "random"), std::nullopt,
-                     nullptr};
+    ModelFiles files{
+        write_random_checkpoint({shape, type}, LayerBytes::kShared, dir_->path() / "random"),
+        std::nullopt, nullptr};
     files.draft = Checkpoint::open(draft_);
     files.tokenizer = std::make_unique<NumberTokenizer>(shape.vocab, std::vector<TokenId>{});
     EngineOptions o = options(SpeculationMethod::kChain, 5);

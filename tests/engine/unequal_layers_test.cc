@@ -17,7 +17,8 @@ class UnequalLayers : public TinyEngine {
   static constexpr int kPrompt = 24, kContext = 64;
 
   static Engine make(SpeculationMethod method, int nodes, std::optional<std::uint64_t> resident) {
-    const Checkpoint model = write_random_checkpoint({unequal_config()}, dir_->path() / "unequal");
+    const Checkpoint model =
+        write_random_checkpoint({unequal_config()}, LayerBytes::kShared, dir_->path() / "unequal");
     ModelFiles files{model, std::nullopt, nullptr};
     if (method != SpeculationMethod::kNone) files.draft = model;
     return open(std::move(files), method, nodes, resident, kPrompt, kContext);

@@ -158,6 +158,11 @@ class EmulatedCard {
   /// Counts how often the host has waited for the device.
   void wait() { ++waits_; }
   std::int64_t waits() const { return waits_; }
+  /// Counts launches of kernels, and of products; in a capture each once.
+  void launched() { ++kernels_; }
+  void multiplied() { ++products_; }
+  std::int64_t kernels() const { return kernels_; }
+  std::int64_t products() const { return products_; }
   std::int64_t calls() const { return calls_; }
   template <class Work>
   void run(const Work& work) {
@@ -171,7 +176,7 @@ class EmulatedCard {
   std::atomic<std::size_t> held_ = 0, most_held_ = 0;
   std::set<std::type_index> loaded_;
   std::shared_mutex running_;
-  std::atomic<std::int64_t> waits_ = 0, calls_ = 0,
+  std::atomic<std::int64_t> waits_ = 0, calls_ = 0, kernels_ = 0, products_ = 0,
                             fail_at_ = std::numeric_limits<std::int64_t>::max();
   std::atomic<bool> broken_ = false;
 };
@@ -279,6 +284,7 @@ struct SerialLaunch {
   void operator()(Stream& stream, const Kernel& kernel, const cuda::Grid& grid) const {
     auto& ours = dynamic_cast<EmulatedStream&>(stream);
     ours.load(typeid(Kernel));
+    card->launched();
     ours.enqueue([=, fault = fault] {
       if (KernelRunner* const runner = KernelRunner::installed)
         runner->run(typeid(Kernel), std::as_bytes(std::span(&kernel, 1)), grid);

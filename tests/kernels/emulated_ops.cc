@@ -8,10 +8,11 @@ namespace {
 class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
  public:
   EmulatedOps(Device& device, const SerialLaunch& launch)
-      : BlockOps<SerialLaunch>(device, launch, launch.fault) {}
+      : BlockOps<SerialLaunch>(device, launch, launch.fault), card_(*launch.card) {}
 
  private:
   void multiply(Stream& stream, const cuda::MatrixProduct& p) override {
+    card_.multiplied();
     dynamic_cast<EmulatedStream&>(stream).enqueue([=] {
       visit_format(PlainFormats(), p.dtype, [&]<class Format>(Format) {
         for (std::int64_t i = 0; i < p.count; ++i) multiply<Format>(p, i);
@@ -43,6 +44,8 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
       }
     }
   }
+
+  EmulatedCard& card_;
 };
 
 }  // namespace

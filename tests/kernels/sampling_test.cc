@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "kernels/draw.h"
 #include "tests/kernels/on_device.h"
 
 namespace canopy {
@@ -86,6 +87,49 @@ std::vector<double> reference(const float* logits, std::size_t n, Sampling sampl
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (std::size_t r = 0; r < ids.size(); ++r) p[ids[r]] = weights[r] / total;
   return p;
+}
+
+/// The rule of kernels/draw.h in plain loops, with nothing kept from one draw to the next: the
+/// token where what is left, summed part by part, first exceeds u of it all.
+std::vector<std::int32_t> walked(Replacement replacement, std::vector<float> left,
+                                 std::size_t count, const StepRng& rng, std::uint64_t first) {
+  const std::size_t n = left.size();
+  std::vector<std::int32_t> tokens;
+  const auto some = [&](std::size_t i) { return left[i] > 0 ? static_cast<double>(left[i]) : 0; };
+  for (std::size_t c = 0; c < count; ++c) {
+    std::vector<double> parts;
+    for (std::size_t begin = 0; begin < n; begin += kDrawPart) {
+      double lanes[8] = {};
+      for (std::size_t i = begin; i < std::min(n, begin + kDrawPart); ++i) lanes[i % 8] += some(i);
+      parts.push_back(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                      ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
+    }
+    const double u = rng.uniform(StepRng::Purpose::kDraft, first + c);
+    const double target = u * std::accumulate(parts.begin(), parts.end(), 0.0);
+    double below = 0;
+    std::size_t part = 0;
+    for (; part + 1 < parts.size() && below + parts[part] <= target; ++part) below += parts[part];
+    std::size_t token = n;
+    for (std::size_t i = part * kDrawPart; i < std::min(n, (part + 1) * kDrawPart); ++i) {
+      if (some(i) == 0) continue;
+      token = i;
+      if ((below += some(i)) > target) break;
+    }
+    for (std::size_t i = part * kDrawPart; token == n && i-- > 0;)
+      if (some(i) > 0) token = i;
+    for (std::size_t i = part * kDrawPart; token == n && i < n; ++i)
+      if (some(i) > 0) token = i;
+    if (token == n) {  // the support is used up: any of the others
+      std::vector<std::size_t> others;
+      for (std::size_t i = 0; i < n; ++i)
+        if (left[i] >= 0) others.push_back(i);
+      token = others[std::min(others.size() - 1,
+                              static_cast<std::size_t>(u * static_cast<double>(others.size())))];
+    }
+    tokens.push_back(static_cast<std::int32_t>(token));
+    if (replacement == Replacement::kNo) left[token] = -1.0f;
+  }
+  return tokens;
 }
 
 class SamplingOps : public OnEachDevice {
@@ -370,6 +414,25 @@ TEST_P(SamplingOps, PairsOfDrawsFollowTheirLaw) {
     // Exceeded once in 10,000 seeds: 16 pairs with replacement, 12 without.
     EXPECT_LT(chi_square, twice ? 44.3 : 37.4);
   }
+}
+
+TEST_P(SamplingOps, DrawsAreThoseOfAPlainWalk) {
+  std::mt19937 random(8);
+  // The last has more parts than a block has threads.
+  for (const std::size_t n : {1, 7, 255, 256, 257, 3000, 300000})
+    for (const bool few : {false, true})
+      for (const Replacement replacement : {Replacement::kNo, Replacement::kYes}) {
+        const std::size_t count = n > 3000 ? 3 : std::min<std::size_t>(n, 12);
+        std::vector<float> q(n);
+        // With few, some parts have nothing, and draws use the support up.
+        for (std::size_t i = few ? random() % n : 0; i < n; i += few ? 1 + n / 6 : 1)
+          q[i] = std::ldexp(1.0f + static_cast<float>(random() % 4096) / 4096,
+                            -static_cast<int>(random() % 60));
+        const StepRng rng{random(), 0, 0};
+        SCOPED_TRACE(testing::Message()
+                     << "n " << n << (few ? ", few" : "") << " seed " << rng.seed);
+        EXPECT_EQ(draw(replacement, q, 1, count, rng, 5), walked(replacement, q, count, rng, 5));
+      }
 }
 
 TEST_P(SamplingOps, DrawCOfRowIUsesTheKeyOfItsIndex) {

@@ -16,7 +16,7 @@
 #include "hwy/aligned_allocator.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cuda/few_rows.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/unpack.h"
 #include "tests/kernels/on_device.h"
 
 #ifndef CANOPY_TESTS_TOY_FORMAT_ONCE

@@ -63,8 +63,9 @@ TEST(Hardware, ALayerOfEachKindIsMeasured) {
   const TempDir dir;
   const ModelConfig config = unequal_config();
   MeasuredSamples samples;
-  const ModelFiles files{write_random_checkpoint({config}, dir.path() / "unequal"), std::nullopt,
-                         nullptr};
+  const ModelFiles files{
+      write_random_checkpoint({config}, LayerBytes::kShared, dir.path() / "unequal"), std::nullopt,
+      nullptr};
   const HardwareMeasurement done = measure_hardware(files, in_memory(512 << 20), samples);
   const auto& layers = done.profile.layers;
   ASSERT_EQ(layers.size(), config.layer_kinds.size());

@@ -18,7 +18,7 @@
 #include "hwy/aligned_allocator.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/cuda/few_rows.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/unpack.h"
 #include "offload/upload/device_weights.h"
 #include "src/convert/pack/pack.h"
 #include "tests/kernels/on_device.h"

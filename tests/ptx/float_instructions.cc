@@ -66,8 +66,18 @@ float fma_down(float a, float b, float c) {
   return above ? std::nextafter(nearest, -std::numeric_limits<float>::infinity()) : nearest;
 }
 
-float flushed(float x) {
-  return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+template <class T>
+T flushed(T x) {
+  return std::abs(x) < std::numeric_limits<T>::min() ? std::copysign(T{0}, x) : x;
+}
+
+/// A double without the lower 32 bits of its mantissa.
+double upper_half(double x) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &x, sizeof bits);
+  bits &= ~std::uint64_t{0xffffffff};
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
 }
 
 }  // namespace
@@ -85,6 +95,8 @@ void define_floats(Definitions& all) {
   define<float(float, float)>(all, "copysign.f32",
                               [](float sign, float of) { return std::copysign(of, sign); });
   define<float(float)>(all, "rcp.approx.ftz.f32", [](float x) { return flushed(1 / flushed(x)); });
+  define<double(double)>(all, "rcp.approx.ftz.f64",
+                         [](double x) { return upper_half(flushed(1 / flushed(upper_half(x)))); });
 }
 
 }  // namespace canopy::ptx

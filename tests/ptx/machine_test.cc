@@ -259,6 +259,10 @@ TEST(PtxArithmetic, RoundsAsTheNamesSay) {
   EXPECT_EQ(of("fma.rn.f32 %f2, %f1, %f1, 0fBF800000;", 1 + 0x1p-12f), bits(0x1p-11f + 0x1p-24f));
   EXPECT_EQ(of("ex2.approx.ftz.f32 %f2, %f1;", 0), bits(1));
   EXPECT_EQ(of("ex2.approx.ftz.f32 %f2, %f1;", -140), bits(0));
+  // A third has 20 bits of mantissa there.
+  EXPECT_EQ(
+      of("cvt.f64.f32 %fd1, %f1; rcp.approx.ftz.f64 %fd2, %fd1; cvt.rn.f32.f64 %f2, %fd2;", 3),
+      bits(0x1.55555p-2f));
   EXPECT_EQ(of("max.f32 %f2, %f1, 0f7FC00000;", 3), bits(3));
   EXPECT_EQ(of("min.f32 %f2, %f1, 0f00000000;", -0.0f), bits(-0.0f));
   EXPECT_EQ(of("cvt.sat.f32.f32 %f2, %f1;", 7), bits(1));

@@ -41,6 +41,7 @@ inline std::string tiny_kernel(const std::string& body) {
 	.reg .pred %p<4>;
 	.reg .b16 %rs<8>;
 	.reg .f32 %f<8>;
+	.reg .f64 %fd<4>;
 	.reg .b32 %r<16>;
 	.reg .b64 %rd<8>;
 	.shared .align 4 .b8 shared[256];

@@ -1,8 +1,11 @@
 // The work that kernels make for a card, by instructions as nvcc wrote them down: what
 // traffic_of_nvcc.json has of a few calls of usual shapes, written there by scripts/ptx_traffic.
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "src/base/formats/fp8_format.h"
+#include "src/convert/pack/pack_row.h"
 #include "tests/ptx/nvcc_kernels.h"
 
 namespace canopy::ptx {
@@ -54,9 +57,31 @@ class KernelTraffic : public NvccKernels {
     return {send(values), DType::kI32, {dim(values.size())}};
   }
   WeightView weights(DType format, std::int64_t rows, std::int64_t columns) {
+    if (const CompanionFormat* const fp8 = find_fp8_format(format)) {
+      const std::vector<std::byte> codes(static_cast<std::size_t>(rows * columns), std::byte{0x38});
+      const std::vector<float> scales(fp8->bytes(rows, columns) / sizeof(float), 0.01f);
+      return {{send(codes), codes.size()}, {fp8, send(scales)}, format, rows, columns};
+    }
+    if (format == DType::kPackedBF16) return packed(rows, columns);
     return {send(random_weights(format, static_cast<std::size_t>(rows),
                                 static_cast<std::size_t>(columns), random())),
             format, rows, columns};
+  }
+  WeightView packed(std::int64_t rows, std::int64_t columns) {
+    std::normal_distribution<float> normal(0.0f, 0.02f);
+    std::vector<std::uint16_t> row(static_cast<std::size_t>(columns));
+    std::vector<std::byte> bytes;
+    std::vector<RowOffset> offsets{0};
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::uint16_t& bits : row) bits = bf16_from_f32(normal(random()));
+      EXPECT_TRUE(pack_row(format::PackedBF16(), row, bytes));
+      offsets.push_back(static_cast<RowOffset>(bytes.size() / kPackedAlignment));
+    }
+    return {{send(bytes), bytes.size()},
+            {&kCompanionOf<format::PackedBF16>, send(offsets)},
+            DType::kPackedBF16,
+            rows,
+            columns};
   }
 
   void run_rows() {
@@ -72,10 +97,13 @@ class KernelTraffic : public NvccKernels {
         {send(random_weights(DType::kBF16, 8, kColumns, random())), DType::kBF16, 8, kColumns},
         numbers({1, 7, 0, 7}), y);
   }
+  /// Few rows, and so many that weights are expanded first.
   void run_products() {
-    constexpr std::int64_t kColumns = 512, kOutputs = 256;
+    constexpr std::int64_t kColumns = 512, kOutputs = 64;
+    using enum DType;
     for (const std::int64_t n : {1, 64})
-      for (const DType format : {DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0}) {
+      for (const DType format : {kQ4_0, kQ4_K, kQ6_K, kQ8_0, kIQ2_XXS, kIQ4_XS, kMXFP4, kNVFP4,
+                                 kF4_256, kI4_128, kI8_128, kE4M3Blocks, kE4M3Rows, kPackedBF16}) {
         const std::array one{
             Projection{weights(format, kOutputs, kColumns), {}, floats({n, kOutputs})}};
         ops().linear(stream(), floats({n, kColumns}), one);
@@ -102,6 +130,8 @@ class KernelTraffic : public NvccKernels {
     const TensorView drawn(tokens.data(), DType::kI32, {kRows, kDraws});
     ops().probabilities(stream(), logits, {.temperature = 0.6f, .top_p = 0.9f}, p);
     ops().top_tokens(stream(), logits, kDraws, drawn);
+    ops().top_probabilities(stream(), logits, 0.6f,
+                            {drawn, floats({kRows, kDraws}), floats({kRows})});
     ops().draw_tokens(stream(), p, kDraws, Replacement::kNo, StepRng{}, 0, drawn);
   }
 };

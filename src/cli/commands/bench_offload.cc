@@ -39,15 +39,11 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: canopy bench offload [-m SHAPE -md SHAPE] [FLAG ...]\n\n"
-    "SYNTHETIC. Runs steps of models with random weights that do not fit: what is moved and "
-    "computed "
-    "is\n"
-    "what the real ones would need, the text is noise, and the accepted tokens are those expected "
-    "of "
-    "an\n"
-    "acceptance vector. On a GPU weights come from host memory, on the CPU from disk. All layers "
-    "share\n"
-    "one layer's bytes of host memory, or of a file in --dir; each travels by itself.\n"
+    "SYNTHETIC. Runs steps of models with random weights that do not fit: what is moved and\n"
+    "computed is what the real ones would need, the text is noise, and the accepted tokens are\n"
+    "those expected of an acceptance vector. On a GPU weights come from host memory, on the CPU\n"
+    "from disk. All layers share one layer's bytes of a file in --dir and, but for --own-bytes,\n"
+    "of host memory; each travels by itself.\n"
     "A row is printed when it ends; one that fails says why, the others run all the same.";
 
 /// Folder of the random weights while they are needed.
@@ -78,7 +74,7 @@ struct Options {
   std::optional<std::string> acceptance, profile;  // files
   DeviceOptions device;
   std::optional<std::uint64_t> memory, host_memory, resident;
-  bool from_disk = false, jsonl = false, progress = false;
+  bool from_disk = false, own_bytes = false, jsonl = false, progress = false;
   int threads = 0;
   std::string dir = fs::temp_directory_path().string();
 
@@ -126,6 +122,9 @@ Flags Options::flags() {
       ("from-disk", given(from_disk),
        "what does not stay is read from disk in every sweep, even where host memory would hold it; "
        "always so on the CPU")  //
+      ("own-bytes", given(own_bytes),
+       "each of the target's layers has bytes of its own in host memory, as a model's have, though "
+       "not its experts")  //
       ("threads,t", into(threads, "N", at_least("--threads", 0)),
        "compute threads (0: one per physical core)")  //
       ("profile", into(profile, "FILE"),
@@ -146,6 +145,7 @@ struct Pair {
 struct Wanted {
   Pair names;
   std::vector<int> sizes;
+  LayerBytes layers = LayerBytes::kShared;  // of the target
   EngineOptions options;
 
   explicit Wanted(const Options& asked) {
@@ -170,6 +170,11 @@ struct Wanted {
     note_beyond_machine(plan.memory);
     plan.resident = asked.resident;
     if (!gpu && !plan.resident) plan.resident = 0;
+    if (asked.own_bytes && plan.from_disk && !plan.resident.value_or(0))
+      throw UsageError(
+          "--own-bytes: is of host memory, and all weights come from disk; --resident SIZE keeps "
+          "some");
+    if (asked.own_bytes) layers = LayerBytes::kOwnInMemory;
   }
 };
 
@@ -196,15 +201,16 @@ class OffloadBench {
     require_same_vocabulary(shapes_[0].shape, shapes_[1].shape);
     if (asked.profile) cost_ = std::make_shared<CostModel>(read_profile(*asked.profile));
     folder_.emplace(asked.dir);
-    target_.emplace(write(shapes_[0], folder_->path() / "target"));
-    draft_.emplace(write(shapes_[1], folder_->path() / "draft"));
+    target_.emplace(write(shapes_[0], request_.layers, folder_->path() / "target"));
+    draft_.emplace(write(shapes_[1], LayerBytes::kShared, folder_->path() / "draft"));
   }
 
   const std::vector<int>& sizes() const { return request_.sizes; }
 
   std::string label() const {
     const bool gpu = request_.options.device.kind == "cuda";
-    return std::string("SYNTHETIC: random weights, every layer the same bytes of ") +
+    return std::string("SYNTHETIC: random weights, every layer ") +
+           (request_.layers == LayerBytes::kShared ? "the same bytes of " : "its own bytes of ") +
            (gpu && !request_.options.plan.from_disk
                 ? "host memory"
                 : "a file (a drive with a cache of its own may hold them)") +
@@ -251,9 +257,9 @@ class OffloadBench {
   }
 
  private:
-  Checkpoint write(const RandomModel& shape, const fs::path& file) {
+  Checkpoint write(const RandomModel& shape, LayerBytes layers, const fs::path& file) {
     Checkpoint made = write_random_checkpoint(
-        shape, file,
+        shape, layers, file,
         [&](std::uint64_t done, std::uint64_t all) {
           if (progress_.wants_glimpse() || done == all)
             progress_.show("random weights: " + format_size(done) + " of " + format_size(all));

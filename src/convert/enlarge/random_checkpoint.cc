@@ -97,6 +97,7 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
   // Places of the first that have a role and shape.
   std::map<std::pair<TensorRole, std::vector<std::int64_t>>, std::uint64_t> shared;
   std::uint64_t end = 0;
+  std::vector<std::filesystem::path> files{file};
   for_each_tensor(shape, [&](const ModelTensor& tensor) {
     const DType dtype = type_of(*tensor.spec, model.type);
     const std::vector<std::int64_t> extents = tensor.shape(shape);
@@ -106,16 +107,20 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
     tensors.push_back(is_packed(dtype) ? packed_entry(tensor.name(), extents, offset)
                                        : TensorEntry{tensor.name(), dtype, extents, 0, offset,
                                                      tensor_bytes(dtype, extents)});
+    if (layers == LayerBytes::kOwnInMemory && tensor.layer > 0) {
+      tensors.back().file = tensor.layer;
+      files.resize(std::max(files.size(), static_cast<std::size_t>(tensor.layer) + 1), file);
+    }
     if (own) end += tensors.back().bytes;
   });
-  return {file, {file}, std::move(tensors), shape, Metadata()};
+  return {file, std::move(files), std::move(tensors), shape, Metadata()};
 }
 
 Checkpoint write_random_checkpoint(
-    const RandomModel& model, const std::filesystem::path& file,
+    const RandomModel& model, LayerBytes layers, const std::filesystem::path& file,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress,
     const std::stop_token& stop) {
-  Checkpoint made = lay_out_random_checkpoint(model, LayerBytes::kShared, file);
+  Checkpoint made = lay_out_random_checkpoint(model, layers, file);
   std::map<std::uint64_t, const TensorEntry*> once;  // by offset: each layer's are the same
   std::uint64_t all = 0;
   for (const TensorEntry& tensor : made.tensors())
