@@ -194,7 +194,13 @@ struct Workload {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t context = 0;        // prefix + tree nodes
   std::int64_t expert_hidden = 0;  // widest inner row of an expert; 0: no mixture
+  std::int64_t delta_rows = 0;     // of delta_rule; 0: there are no recurrent layers
 };
+
+struct DeltaEntry;  // of delta.h
+struct DeltaRule;
+struct DeltaFold;
+struct GatedNorm;
 
 /// The arithmetic a transformer needs, and nothing else. Every call checks shapes and
 /// dtypes on the host (throws Error), enqueues on the stream, and returns. The checks
@@ -252,6 +258,16 @@ class Ops {
   /// Keeps rows first_slot + path(i) as rows first_slot + i. Safe in place: reads all, then writes.
   void keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView);
   void attend(Stream&, const TreeAttention&);
+  /// Parts of a recurrent layer, a gated delta net (math.md, "Recurrent layers"): see delta.h.
+  void delta_enter(Stream&, const DeltaEntry&);
+  void delta_rule(Stream&, const DeltaRule&);
+  void delta_fold(Stream&, const DeltaFold&);
+  void gated_norm(Stream&, const GatedNorm&);
+  /// Takes queries out of a product of queries and gates. Shapes: fused [n, heads, 2, head_dim]; q
+  /// [n, heads, head_dim].
+  void take_queries(Stream&, ConstTensorView fused, TensorView q);
+  /// x *= sigmoid of the gates of such a product. Shapes as above.
+  void gate_heads(Stream&, ConstTensorView fused, TensorView x);
   /// y = logits as edited: a token that is not allowed gets kMaskedLogit, the others their edits,
   /// and no edited logit lies beyond kMostEdited. What is not finite stays. Edits of tokens beyond
   /// the columns count for nothing. y may be the logits' own memory. Shapes: logits, y [n, vocab].
@@ -303,6 +319,13 @@ class Ops {
                            std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;
   virtual void do_attend(Stream&, const TreeAttention&) = 0;
+  /// The defaults of these throw Error: a backend may have no recurrent layers.
+  virtual void do_delta_enter(Stream&, const DeltaEntry&);
+  virtual void do_delta_rule(Stream&, const DeltaRule&);
+  virtual void do_delta_fold(Stream&, const DeltaFold&);
+  virtual void do_gated_norm(Stream&, const GatedNorm&);
+  virtual void do_take_queries(Stream&, ConstTensorView, TensorView);
+  virtual void do_gate_heads(Stream&, ConstTensorView, TensorView);
   virtual void do_edit_logits(Stream&, ConstTensorView, const LogitEdits&, TensorView) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;

@@ -63,7 +63,10 @@ UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUn
   UnitLayout layout{unit, {}, {}, {}, {}};
   const auto add_those_of = [&](int layer, TensorUnit wanted) {
     for_each_tensor_of_layer(checkpoint.config(), layer, [&](const ModelTensor& tensor) {
-      if (tensor.spec->unit != wanted) return;
+      const TensorUnit unit_of = tensor.spec->unit;  // a delta net has an attention's norms
+      if (unit_of != wanted &&
+          !(wanted == TensorUnit::kRecurrent && unit_of == TensorUnit::kAttention))
+        return;
       if (tensor.expert >= 0 && experts == ExpertsAre::kApart) return;
       const TensorRole role = tensor.spec->role;
       if (tensor.spec->kind != TensorKind::kMatrix)
@@ -152,6 +155,7 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts, cons
             lay_out_unit(checkpoint, {layer, kind}, of, sweep.units.empty(), experts, share));
       };
       if (own.attention) add(UnitKind::kAttention, TensorUnit::kAttention);
+      if (own.recurrent) add(UnitKind::kRecurrent, TensorUnit::kRecurrent);
       if (own.mlp) add(UnitKind::kMlp, TensorUnit::kMlp);
       if (own.experts && experts == ExpertsAre::kApart)
         append_experts(checkpoint, layer, sweep.experts);
@@ -184,6 +188,8 @@ std::string describe(const Unit& unit) {
       return "attention of layer " + std::to_string(unit.layer);
     case UnitKind::kMlp:
       return "MLP of layer " + std::to_string(unit.layer);
+    case UnitKind::kRecurrent:
+      return "delta net of layer " + std::to_string(unit.layer);
     case UnitKind::kHead:
       break;
   }

@@ -137,7 +137,7 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
     std::optional<Seconds> cost;
     if (unit.layer_kind < layers.size()) {
       const Layer& layer = layers[unit.layer_kind];
-      cost = unit.kind == UnitKind::kAttention ? layer.attention : layer.mlp;
+      cost = unit.kind == UnitKind::kMlp ? layer.mlp : layer.attention;
       if (cost && unit.kind == UnitKind::kAttention)
         *cost +=
             layer.per_token * (unit.window == 0 ? context : std::min<double>(context, unit.window));

@@ -30,6 +30,17 @@ inline ModelConfig tiny_config() {
   return c;
 }
 
+/// A small decoder whose layers are delta nets but for the last, which gates what its heads give.
+inline ModelConfig recurrent_config() {
+  ModelConfig c = tiny_config();
+  c.layers = 4;
+  c.layer_kinds = {{.attention = false, .recurrent = true}, {.qk_norm = true, .output_gate = true}};
+  c.kind_of_layer = {0, 0, 0, 1};
+  c.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 12};
+  c.rope_inverse_frequency.resize(2);  // a quarter of each head
+  return c;
+}
+
 /// A small decoder whose layers differ in heads, KV heads, head size, width and kind, the first
 /// from the model's sizes too; one has no MLP and one no attention.
 inline ModelConfig unequal_config() {

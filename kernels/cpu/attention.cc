@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "hwy/contrib/math/math-inl.h"
-#include "kernels/cpu/cap-inl.h"
+#include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/tree_mask.h"
 

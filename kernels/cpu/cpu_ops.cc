@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/delta.h"
 #include "kernels/cpu/edit_logits.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/mixture.h"
@@ -25,6 +26,7 @@ std::size_t CpuOps::scratch_bytes(const Workload& largest) const {
   return std::max(
       {hidden == 0 ? 0 : expert_scratch_bytes(largest.rows, largest.columns, hidden, threads),
        linear_scratch_bytes(largest.rows, largest.columns, threads),
+       largest.delta_rows == 0 ? 0 : delta_scratch_bytes(largest.delta_rows, threads),
        attention_scratch_bytes(largest, threads), rope_scratch_bytes(largest.head_dim, threads),
        keep_kv_scratch_bytes(largest.rows, largest.head_dim, threads),
        sampling_scratch_bytes(largest.vocab, threads)});
@@ -145,6 +147,31 @@ void CpuOps::do_attend(Stream& stream, const TreeAttention& call) {
     const std::lock_guard lock(turn_);
     cpu::attend(pool_, scratch(attention_scratch_bytes(needed, pool_.size())), now);
   });
+}
+
+void CpuOps::do_delta_enter(Stream& stream, const DeltaEntry& call) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::delta_enter(pool_, call); });
+}
+
+void CpuOps::do_delta_rule(Stream& stream, const DeltaRule& call) {
+  queue(stream, delta_scratch_bytes(call.out.dim(0), pool_.size()),
+        [=, this](std::byte* scratch) { cpu::delta_rule(pool_, scratch, call); });
+}
+
+void CpuOps::do_delta_fold(Stream& stream, const DeltaFold& call) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::delta_fold(pool_, call); });
+}
+
+void CpuOps::do_gated_norm(Stream& stream, const GatedNorm& call) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::gated_norm(pool_, call); });
+}
+
+void CpuOps::do_take_queries(Stream& stream, ConstTensorView fused, TensorView q) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::take_queries(pool_, fused, q); });
+}
+
+void CpuOps::do_gate_heads(Stream& stream, ConstTensorView fused, TensorView x) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::gate_heads(pool_, fused, x); });
 }
 
 void CpuOps::do_edit_logits(Stream& stream, ConstTensorView logits, const LogitEdits& edits,

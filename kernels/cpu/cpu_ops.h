@@ -42,6 +42,12 @@ class CpuOps final : public Ops {
                    std::int64_t first_node, KvView) override;
   void do_keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView) override;
   void do_attend(Stream&, const TreeAttention&) override;
+  void do_delta_enter(Stream&, const DeltaEntry&) override;
+  void do_delta_rule(Stream&, const DeltaRule&) override;
+  void do_delta_fold(Stream&, const DeltaFold&) override;
+  void do_gated_norm(Stream&, const GatedNorm&) override;
+  void do_take_queries(Stream&, ConstTensorView fused, TensorView q) override;
+  void do_gate_heads(Stream&, ConstTensorView fused, TensorView x) override;
   void do_edit_logits(Stream&, ConstTensorView logits, const LogitEdits&, TensorView y) override;
   void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;
   void do_top_tokens(Stream&, ConstTensorView logits, int count, TensorView token) override;

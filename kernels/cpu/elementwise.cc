@@ -9,46 +9,13 @@
 #include <string>
 
 #include "hwy/contrib/math/math-inl.h"
-#include "kernels/cpu/cap-inl.h"
+#include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "src/base/error.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace canopy::cpu {
 namespace HWY_NAMESPACE {
-
-/// Elements [k, k + up to kLanes) of a row of n f32 at any address, zeros past its end.
-HWY_INLINE Vec load_padded(const uint8_t* row, size_t k, size_t n) {
-  if (k + kLanes <= n) return load_plain<format::F32>(row + k * sizeof(float));
-  uint8_t tail[kLanes * sizeof(float)] = {};
-  std::memcpy(tail, row + k * sizeof(float), (n - k) * sizeof(float));
-  return load_plain<format::F32>(tail);
-}
-HWY_INLINE void store_part(Vec v, float* row, size_t k, size_t n) {
-  if (k + kLanes <= n) return hn::StoreU(v, Floats(), row + k);
-  HWY_ALIGN float tail[kLanes];
-  hn::Store(v, Floats(), tail);
-  std::memcpy(row + k, tail, (n - k) * sizeof(float));
-}
-
-/// A sum over a row, to which add(sum, elements, how many of them are the row's) adds: element k
-/// always goes to lane k % kLanes of accumulator k / kLanes % 4, so zeros appended to a row change
-/// nothing.
-template <class Add>
-HWY_INLINE float sum_over(const uint8_t* x, size_t n, const Add& add) {
-  Vec acc[4] = {hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats())};
-  for (size_t k = 0; k < n; k += 4 * kLanes)
-    for (size_t a = 0; a < 4 && k + a * kLanes < n; ++a)
-      acc[a] = add(acc[a], load_padded(x, k + a * kLanes, n), n - (k + a * kLanes));
-  const auto sums = sums_of_lanes(acc[0], acc[1], acc[2], acc[3]);
-  HWY_ALIGN float four[4];
-  hn::Store(sums, hn::Full128<float>(), four);
-  return (four[0] + four[1]) + (four[2] + four[3]);
-}
-
-HWY_INLINE float sum_of_squares(const uint8_t* x, size_t n) {
-  return sum_over(x, n, [](Vec acc, Vec v, size_t) { return hn::MulAdd(v, v, acc); });
-}
 
 /// y_k = g_k (x_k r), r = 1 / sqrt(mean + eps): a width of four times with zeros appended, g / 2
 /// and eps / 4 gives r twice as large and the same bits.
@@ -87,15 +54,6 @@ void layer_norm_row(const float* x, const float* g, const float* b, float eps, s
     const Vec scaled = hn::Mul(load_padded(bytes_of(g), k, n), normed);
     store_part(b == nullptr ? scaled : hn::Add(scaled, load_padded(bytes_of(b), k, n)), y, k, n);
   }
-}
-
-/// v / (1 + exp(-u)) through e = exp(-|u|), which cannot overflow: for negative u it is
-/// v * e / (1 + e).
-HWY_INLINE Vec times_sigmoid(Vec v, Vec u) {
-  const Floats d;
-  const Vec e = hn::Exp(d, hn::Neg(hn::Abs(u)));
-  const Vec top = hn::IfThenElse(hn::Lt(u, hn::Zero(d)), hn::Mul(v, e), v);
-  return hn::Div(top, hn::Add(hn::Set(d, 1.0f), e));
 }
 
 void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
@@ -260,16 +218,6 @@ HWY_EXPORT(unpack_whole_row);
 HWY_EXPORT(add_whole_row);
 
 namespace {
-
-/// Calls body(row) for each of n rows of `width` elements; alone where waking workers costs more.
-template <class Body>
-void for_rows(Pool& pool, std::size_t n, std::size_t width, const Body& body) {
-  constexpr std::size_t kShare = 16 * 1024;  // elements worth a worker's while
-  const std::size_t rows = std::max<std::size_t>(1, kShare / std::max<std::size_t>(1, width));
-  pool.for_each((n + rows - 1) / rows, [&](std::size_t share, std::size_t) {
-    for (std::size_t i = share * rows; i < std::min(n, (share + 1) * rows); ++i) body(i);
-  });
-}
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -55,5 +56,15 @@ class Pool {
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
+
+/// Calls body(row) for each of n rows of `width` elements; alone where waking workers costs more.
+template <class Body>
+void for_rows(Pool& pool, std::size_t n, std::size_t width, const Body& body) {
+  constexpr std::size_t kShare = 16 * 1024;  // elements worth a worker's while
+  const std::size_t rows = std::max<std::size_t>(1, kShare / std::max<std::size_t>(1, width));
+  pool.for_each((n + rows - 1) / rows, [&](std::size_t share, std::size_t) {
+    for (std::size_t i = share * rows; i < std::min(n, (share + 1) * rows); ++i) body(i);
+  });
+}
 
 }  // namespace canopy::cpu

@@ -51,7 +51,8 @@ bool is_hub_id(const std::filesystem::path& model) {
 
 /// Says if a tensor is of a layer after the last, which the config says is left out.
 bool is_of_draft_layer(std::string_view name, const ModelConfig& config) {
-  if (name.starts_with("model.mtp_")) return config.draft_layers > 0;  // of Ernie
+  if (name.starts_with("model.mtp_") || name.starts_with("mtp."))  // of Ernie and Qwen3.5
+    return config.draft_layers > 0;
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     if (!name.starts_with(prefix)) continue;
     int layer = -1;
@@ -284,8 +285,9 @@ void split_fused(const Family& family, const ModelConfig& config,
 void add_ones(const Family& family, std::vector<TensorEntry>& tensors) {
   if (!family.norms_less_one) return;
   for (TensorEntry& tensor : tensors)
-    if (const auto known = find_tensor(tensor.name);
-        known && known->spec->kind == TensorKind::kNorm)
+    if (const auto known = find_tensor(tensor.name); known &&
+                                                     known->spec->kind == TensorKind::kNorm &&
+                                                     known->spec->role != TensorRole::kDeltaNorm)
       tensor.plus = 1.0f;
 }
 
@@ -398,6 +400,10 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
     if (known && known->spec->role == TensorRole::kChoiceBias && tensor.shape.size() == 2 &&
         tensor.shape.front() == 1)
       tensor.shape.erase(tensor.shape.begin());
+    // Convolutions have one input channel for each of theirs.
+    if (known && known->spec->role == TensorRole::kDeltaTaps && tensor.shape.size() == 3 &&
+        tensor.shape[1] == 1)
+      tensor.shape.erase(tensor.shape.begin() + 1);
   }
   add_ones(*family, index.tensors);
   round_embedding_factor(*family, index.tensors, config);

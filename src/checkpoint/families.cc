@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/families/delta_families.h"
 #include "src/checkpoint/families/tables.h"
 #include "src/checkpoint/readers.h"
 
@@ -62,6 +63,8 @@ constexpr std::array kFamilies{
            .gguf = "qwen3",
            .layer_kinds = kNormedQk,
            .read_config = read_qwen3_config},
+    kQwen35,
+    kQwen35Moe,
     Family{.name = "seed_oss",
            .hf_class = "SeedOssForCausalLM",
            .gguf = "seed_oss",

@@ -105,6 +105,13 @@ std::string fingerprint(const Checkpoint& model) {
       all.add(part);
   for (const LayerConfig& kind : c.layer_kinds)
     if (!kind.rotated) all.add(kind.rotated);
+  for (const LayerConfig& kind : c.layer_kinds)
+    if (kind.output_gate || kind.recurrent)
+      for (const bool part : {kind.output_gate, kind.recurrent}) all.add(part);
+  if (const DeltaConfig& d = c.delta; d != DeltaConfig())
+    for (const int part :
+         {d.key_heads, d.value_heads, d.key_dim, d.value_dim, int{d.by_turns}, int{d.rate_is_log}})
+      all.add(part);
   for (const float magnitude : c.rope_magnitude_of_kind) all.add(magnitude);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   for (const Xielu& x : c.xielu)

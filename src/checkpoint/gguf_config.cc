@@ -100,8 +100,8 @@ constexpr Feature kRefused[] = {
     {"interleave_moe_layer_step", "layers without experts between those with", 0, nullptr, 1},
     {"attention.kv_lora_rank", "latent attention"},
     {"attention.q_lora_rank", "latent attention"},
-    {"ssm.state_size", "linear attention"},
-    {"ssm.conv_kernel", "linear attention"},
+    {"ssm.state_size", "linear attention", 0, &Family::delta},
+    {"ssm.conv_kernel", "linear attention", 0, &Family::delta},
     {"wkv.head_size", "linear attention"},
     {"kda.head_dim", "linear attention"},
     {"shortconv.l_cache", "short convolutions"},
@@ -343,25 +343,6 @@ static void put_windows(const Keys& keys, const Family& family, ModelConfig& mod
   }
 }
 
-/// Reads the numbers of xIELU of each layer, or those of all.
-static void put_xielu(const Metadata& metadata, ModelConfig& model) {
-  constexpr std::array kParts{
-      std::pair{"xielu.alpha_p", &Xielu::alpha_p}, std::pair{"xielu.alpha_n", &Xielu::alpha_n},
-      std::pair{"xielu.beta", &Xielu::beta}, std::pair{"xielu.eps", &Xielu::eps}};
-  const auto layers = static_cast<std::size_t>(model.layers);
-  model.xielu.resize(layers);
-  for (const auto& [key, part] : kParts) {
-    const auto* const one = metadata.find<double>(key);
-    const auto* const each = metadata.find<std::vector<float>>(key);
-    if (one == nullptr && (each == nullptr || each->size() != layers))
-      throw Error("metadata key '" + std::string(key) + "' is not a float for each of " +
-                  std::to_string(layers) + " layers");
-    for (std::size_t layer = 0; layer < layers; ++layer)
-      model.xielu[layer].*part = one != nullptr ? static_cast<float>(*one) : (*each)[layer];
-  }
-  require_xielu(model);
-}
-
 /// Reads how many heads of keys layers have by their kind, and whether those that see all keys take
 /// them for values.
 static void put_full_heads(const Keys& keys, const GgufHeader& header, const Family& family,
@@ -447,6 +428,7 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
   model.hidden_dim = keys.of_layers(
       of_experts ? "expert_feed_forward_length" : "feed_forward_length", blocks, kMostDim);
   if (mixture) model.experts = read_experts(keys, *family, model.hidden_dim);
+  if (family->delta) put_delta(keys, model);
   model.heads = keys.of_layers("attention.head_count", blocks, kMostHeads);
   if (family->full_heads)
     put_full_heads(keys, header, *family, model);

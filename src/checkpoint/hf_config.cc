@@ -105,7 +105,7 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
   const std::string type = config.text("model_type");
   const Family* const family = find_family(families, type);
   if (!family || !family->mixture) refuse_features(config, type, kMixture);
-  refuse_features(config, type, kParts);
+  refuse_features(config, type, kParts, family);
   if (type.empty()) throw Error("key 'model_type' is missing");
   if (!family) refuse("model type " + in_quotes(type));
   refuse_features(config, type, kSettings, family);

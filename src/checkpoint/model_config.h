@@ -24,9 +24,12 @@ struct LayerConfig {
   bool values_from_keys = false;  // as they are before norm and rotation, in place of a product
   bool sinks = false;             // each head has one more score, without a value
   bool attention = true, mlp = true;  // the units that the layer has
-  bool experts = false;               // its MLP is a mixture: ModelConfig::experts
-  int window = 0;                     // number of the last keys, which alone are seen; 0: all
-  bool rotated = true;                // queries and keys, where the model rotates any
+  bool recurrent = false;             // a delta net in place of its attention
+  bool output_gate =
+      false;             // rows of each query head are followed by those of a gate of its output
+  bool experts = false;  // its MLP is a mixture: ModelConfig::experts
+  int window = 0;        // number of the last keys, which alone are seen; 0: all
+  bool rotated = true;   // queries and keys, where the model rotates any
   /// Sizes that are other than the model's; 0: the model's.
   int heads = 0, kv_heads = 0, head_dim = 0, hidden_dim = 0;
   bool operator==(const LayerConfig&) const = default;
@@ -54,6 +57,20 @@ struct ExpertsConfig {
   bool shared_switch = false;  // whose result is multiplied by the sigmoid of a score of its own
   Gating gating = {};          // of each
   bool operator==(const ExpertsConfig&) const = default;
+};
+
+/// The delta net of recurrent layers (arXiv:2412.06464): it keeps a state [value_heads, key_dim,
+/// value_dim] in place of keys and values.
+struct DeltaConfig {
+  int key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;  // 0: the model has none
+  bool by_turns = false;    // value head h has key head h modulo key_heads; else h / their quotient
+  bool rate_is_log = true;  // files have the logarithm of -rate, not the rate of decay
+  int values() const { return value_heads * value_dim; }
+  /// Channels of the convolution: those of queries, of keys and of values.
+  int channels() const { return 2 * key_heads * key_dim + values(); }
+  /// Numbers of a layer's state.
+  std::int64_t state() const { return std::int64_t{value_heads} * key_dim * value_dim; }
+  bool operator==(const DeltaConfig&) const = default;
 };
 
 enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
@@ -127,6 +144,7 @@ struct ModelConfig {
   int heads = 0, kv_heads = 0, head_dim = 0;  // of layers that have no others of their own
   int vocab = 0, max_positions = 0;
   ExpertsConfig experts;
+  DeltaConfig delta;
   int embedding_dim = 0;  // of the rows of embedding and head, if projections lie between them and
                           // the layers; else 0
   bool tied_head = false;
@@ -220,6 +238,8 @@ struct ModelConfig {
     for (LayerConfig& kind : layer_kinds)
       if (kind.window != 0) kind.window = window;
   }
+  /// True if some layer keeps a state, which cannot be cut where a text is.
+  bool recurrent() const { return any_layer(&LayerConfig::recurrent); }
   bool any_layer(bool LayerConfig::*property) const {
     return std::any_of(layer_kinds.begin(), layer_kinds.end(),
                        [&](const LayerConfig& layer) { return layer.*property; });

@@ -13,8 +13,8 @@ constexpr auto kModelTensors = [] {
   using enum TensorKind;
   using enum Length;
   constexpr auto kEmbeds = TensorUnit::kEmbedding, kEnters = TensorUnit::kEntry,
-                 kAttends = TensorUnit::kAttention, kMlps = TensorUnit::kMlp,
-                 kEnds = TensorUnit::kHead;
+                 kAttends = TensorUnit::kAttention, kRecurs = TensorUnit::kRecurrent,
+                 kMlps = TensorUnit::kMlp, kEnds = TensorUnit::kHead;
   using Model = const ModelConfig&;
   using Layer = const LayerConfig&;
   constexpr IsIn kBiased = [](Model model, Layer layer) {
@@ -94,7 +94,7 @@ constexpr auto kModelTensors = [] {
        "blk.#.attn_qkv.weight", kFused},
       {kFusedQkvBias, kAttends, kBias, kOne, kQkvRows, "model.layers.#.self_attn.qkv_proj.bias",
        "blk.#.attn_qkv.bias", kFusedBiased},
-      {kQuery, kAttends, kMatrix, kQueries, kDim, "model.layers.#.self_attn.q_proj.weight",
+      {kQuery, kAttends, kMatrix, kQueryRows, kDim, "model.layers.#.self_attn.q_proj.weight",
        "blk.#.attn_q.weight", kApart},
       {kKey, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.k_proj.weight",
        "blk.#.attn_k.weight", kApart},
@@ -119,6 +119,25 @@ constexpr auto kModelTensors = [] {
       {kAttentionResultNorm, kAttends, kNorm, kOne, kDim,
        "model.layers.#.attention_result_norm.weight", "blk.#.post_attention_norm.weight",
        kNormedResult},
+
+      {kDeltaMixed, kRecurs, kMatrix, kDeltaChannels, kDim,
+       "model.layers.#.linear_attn.in_proj_qkv.weight", "blk.#.delta_qkv.weight"},
+      {kDeltaGate, kRecurs, kMatrix, kDeltaValues, kDim,
+       "model.layers.#.linear_attn.in_proj_z.weight", "blk.#.attn_gate.weight"},
+      {kDeltaBeta, kRecurs, kMatrix, kDeltaHeads, kDim,
+       "model.layers.#.linear_attn.in_proj_b.weight", "blk.#.ssm_beta.weight"},
+      {kDeltaStep, kRecurs, kMatrix, kDeltaHeads, kDim,
+       "model.layers.#.linear_attn.in_proj_a.weight", "blk.#.ssm_alpha.weight"},
+      {kDeltaTaps, kRecurs, kBias, kDeltaChannels, kTaps,
+       "model.layers.#.linear_attn.conv1d.weight", "blk.#.ssm_conv1d.weight"},
+      {kDeltaStepBias, kRecurs, kBias, kOne, kDeltaHeads, "model.layers.#.linear_attn.dt_bias",
+       "blk.#.ssm_dt.bias"},
+      {kDeltaRate, kRecurs, kBias, kOne, kDeltaHeads, "model.layers.#.linear_attn.A_log",
+       "blk.#.ssm_a"},
+      {kDeltaNorm, kRecurs, kNorm, kOne, kDeltaValueDim, "model.layers.#.linear_attn.norm.weight",
+       "blk.#.ssm_norm.weight"},
+      {kDeltaOutput, kRecurs, kMatrix, kDim, kDeltaValues,
+       "model.layers.#.linear_attn.out_proj.weight", "blk.#.ssm_out.weight"},
 
       {kMlpNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.post_attention_layernorm.weight",
        "blk.#.ffn_norm.weight", kOwnNormedInput},
@@ -188,6 +207,12 @@ static_assert(in_order_of_roles(), "each role has one row, at its own index");
 
 std::string digits(int number) { return number < 0 ? "" : std::to_string(number); }
 
+/// Says if a tensor normalises what the attention reads or gives.
+bool is_norm_of_attention(TensorRole role) {
+  return role == TensorRole::kAttentionNorm || role == TensorRole::kAttentionNormBias ||
+         role == TensorRole::kAttentionResultNorm;
+}
+
 int number_of(std::string_view digits) {
   int number = -1;
   std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -227,6 +252,8 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return sizes.heads;
     case Length::kQueries:
       return std::int64_t{sizes.heads} * sizes.head_dim;
+    case Length::kQueryRows:
+      return length(Length::kQueries, config, layer) * (config.layer(layer).output_gate ? 2 : 1);
     case Length::kKeys:
       return std::int64_t{sizes.kv_heads} * sizes.head_dim;
     case Length::kHeadDim:
@@ -239,6 +266,16 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return length(whole ? Length::kQueries : Length::kHeadDim, config, layer);
     case Length::kNormedKey:
       return length(whole ? Length::kKeys : Length::kHeadDim, config, layer);
+    case Length::kDeltaChannels:
+      return config.delta.channels();
+    case Length::kDeltaValues:
+      return config.delta.values();
+    case Length::kDeltaHeads:
+      return config.delta.value_heads;
+    case Length::kDeltaValueDim:
+      return config.delta.value_dim;
+    case Length::kTaps:
+      return 4;
   }
   return 1;
 }
@@ -257,7 +294,10 @@ std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
 
 bool ModelTensor::is_in(const ModelConfig& config) const {
   const LayerConfig& own = config.layer(std::max(layer, 0));
-  if (spec->unit == TensorUnit::kAttention && !own.attention) return false;
+  if (spec->unit == TensorUnit::kRecurrent && !own.recurrent) return false;
+  // A delta net has the norms of the attention in whose place it is.
+  const bool normed = own.recurrent && is_norm_of_attention(spec->role);
+  if (spec->unit == TensorUnit::kAttention && !own.attention && !normed) return false;
   if (spec->unit == TensorUnit::kMlp && !own.mlp) return false;
   return spec->is_in == nullptr || spec->is_in(config, own);
 }

@@ -15,7 +15,7 @@ namespace canopy {
 /// Unit that a tensor is read and lent with. The embedding is looked up row by row. kEntry: what
 /// its rows meet before the first layer, with whose attention it is lent. kHead: what lies between
 /// the last layer and the logits.
-enum class TensorUnit : std::uint8_t { kEmbedding, kEntry, kAttention, kMlp, kHead };
+enum class TensorUnit : std::uint8_t { kEmbedding, kEntry, kAttention, kRecurrent, kMlp, kHead };
 /// Matrices may be quantised. Norms and biases are vectors, and never are.
 enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
 /// A length that follows from the config.
@@ -31,13 +31,19 @@ enum class Length : std::uint8_t {
   kPositionRows,
   kHeads,
   kQueries,
+  kQueryRows,  // of queries, and of their heads' gates
   kKeys,
   kQkvRows,
   kHeadDim,
   kQueryNorms,  // of queries: one, or one for each head
   kKeyNorms,
   kNormedQuery,  // columns of one of these: a head's, or a whole row's
-  kNormedKey
+  kNormedKey,
+  kDeltaChannels,
+  kDeltaValues,
+  kDeltaHeads,
+  kDeltaValueDim,
+  kTaps
 };
 /// In this layer; in the first where none is given.
 std::int64_t length(Length of, const ModelConfig& config, int layer = 0);

@@ -13,6 +13,8 @@
 
 namespace canopy {
 
+class Keys;  // of gguf_keys.h
+
 /// The tensors of a checkpoint's containers. Every extent lies inside its file, has the size that
 /// its dtype and shape ask for, and shares no byte with another; no name occurs twice.
 struct TensorIndex {
@@ -57,6 +59,9 @@ struct RopeFactors {
 ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
                         std::span<const Family> families = known_families());
 
+/// Sets the delta net of a GGUF file, and which layers attend. Throws Error naming the key.
+void put_delta(const Keys& keys, ModelConfig& model);
+
 /// The config of a Hugging Face model from config.json. Throws Error naming the key and what to do;
 /// what the decoder class cannot express is refused here.
 ModelConfig hf_config(const nlohmann::json& config,
@@ -67,6 +72,8 @@ ModelConfig read_mistral_config(const nlohmann::json& config, const Family& fami
 ModelConfig read_ministral3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen3_5_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen3_5_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_phi3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gemma2_config(const nlohmann::json& config, const Family& family);
@@ -105,6 +112,9 @@ void put_end_tokens(const nlohmann::json& ids, const std::string& file, ModelCon
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
 
+/// Reads the numbers of xIELU of each layer from a GGUF file's metadata, or those of all. Throws
+/// Error naming the key.
+void put_xielu(const Metadata& metadata, ModelConfig& model);
 /// Reads the numbers of xIELU from the tensors of a directory, of a model that has it. Throws Error
 /// naming the tensor.
 void read_xielu(const TensorIndex& index, ModelConfig& config);

@@ -109,6 +109,8 @@ BeamReport Engine::search(const BeamRequest& request,
   return beam_search(*runtime_, request, on_step, std::move(stop));
 }
 
+void Engine::require_prompts() const { require_prompt_cache(*runtime_); }
+
 void Engine::save_prompts(const std::filesystem::path& file, std::string_view code) const {
   save_prompt_cache(file, *runtime_, code);
 }

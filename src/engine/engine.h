@@ -120,6 +120,8 @@ class Engine {
                     const std::function<void(const StepProgress&)>& on_step = {},
                     std::stop_token stop = {});
 
+  /// Throws Error where the model's texts cannot be kept in a file, so that the next two do.
+  void require_prompts() const;
   /// Writes the keys and values of all texts that the KV pool remembers. `code` names what
   /// computes them: other code may round otherwise. Throws Error.
   void save_prompts(const std::filesystem::path& file, std::string_view code) const;

@@ -171,8 +171,15 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
 
 }  // namespace
 
+void require_prompt_cache(const Runtime& runtime) {
+  require(!runtime.models.target.config().recurrent(),
+          "a model with recurrent layers has no prompt cache yet: their states at the end of a "
+          "prompt are not kept; leave --prompt-cache out");
+}
+
 void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime,
                        std::string_view code) {
+  require_prompt_cache(runtime);
   const KvPool& pool = runtime.target->kv().pool();
   const std::vector<KvPool::Remembered> blocks = pool.remembered();
   std::vector<std::byte> bytes(pool.block_bytes());
@@ -204,6 +211,7 @@ void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime
 
 LoadedPrompts load_prompt_cache(const std::filesystem::path& file, Runtime& runtime,
                                 std::string_view code) {
+  require_prompt_cache(runtime);
   return in_context("reading the prompt cache " + file.string(), [&]() -> LoadedPrompts {
     Reader reader(file);
     try {

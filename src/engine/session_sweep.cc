@@ -26,7 +26,7 @@ void Session::Impl::replan() {
 
 bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
   const auto length = static_cast<std::size_t>(sequence.kv->length());
-  if (length % kKvBlock != 0) return false;
+  if (length % kKvBlock != 0 || sequence.kv->recurrent() != nullptr) return false;
   for (const Sequence& other : running) {
     if (&other == &sequence) return false;  // of two the first reads
     if (other.kv->text_length() != sequence.kv->text_length()) continue;

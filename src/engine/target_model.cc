@@ -19,6 +19,8 @@ std::string name(const Unit& unit) {
       return "the attention of " + layer;
     case UnitKind::kMlp:
       return "the MLP of " + layer;
+    case UnitKind::kRecurrent:
+      return "the delta net of " + layer;
     case UnitKind::kHead:
       break;
   }

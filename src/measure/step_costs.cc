@@ -128,7 +128,7 @@ class StepCosts {
     time_verification();
     if (!m_.draft()) return;
     m_.set_drafter(nullptr);  // the parts timed next take its place in the plan
-    draft_kv_.emplace(device(), m_.draft()->config(), plan_.slots, plan_.kv);
+    draft_kv_.emplace(device(), m_.draft()->config(), plan_.slots, plan_.kv, plan_.kv_room().nodes);
     time_levels(kFewRows, 1);
     time_draft_text(1);
   }
@@ -330,10 +330,7 @@ class StepCosts {
   // ---- sweeps and trees
 
   /// Lets the cache hold `text` tokens. (What they are is no matter of time.)
-  void pretend(KvCache& kv, int text) {
-    kv.truncate(0);
-    kv.commit(counting(0, static_cast<std::size_t>(text)), stream());
-  }
+  void pretend(KvCache& kv, int text) { kv.pretend(text, stream()); }
 
   enum class Finite : bool { kAssume, kFindOut };
   /// kFindOut: throws Error naming the layer whose values are not finite.
@@ -481,7 +478,8 @@ void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kind
     HardwareProfile::LayerCosts& layer = profile.layers[kind];
     if (const auto timed = samples.all(of_kind(kAttention, kind)); !timed.empty()) {
       layer.attention = Curve::fit(timed);
-      layer.context = slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window);
+      if (kinds[kind].attention)  // a delta net's step is the same after any text
+        layer.context = slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window);
     }
     if (const auto timed = samples.all(of_kind(kMlp, kind)); !timed.empty())
       layer.mlp = Curve::fit(timed);

@@ -6,6 +6,17 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+/// Floats of a row that a layer's attention or delta net works with.
+std::size_t mixing_floats(const ModelConfig& c, int layer) {
+  const LayerConfig& own = c.layer(layer);
+  const LayerSizes s = c.sizes(layer);
+  // The inputs of the convolution, z, b and a, and the results.
+  if (own.recurrent) return at(c.delta.channels() + 2 * (c.delta.values() + c.delta.value_heads));
+  // q, k, v and out, which may lie where the fused product was; and queries with their gates.
+  const std::size_t out = c.form.fused_qkv ? 3 : own.output_gate ? 3 : 1;
+  return at(s.head_dim) * (at(s.heads) * (1 + out) + 2 * at(s.kv_heads));
+}
+
 /// The most of a figure among the layers.
 template <class Of>
 auto most(const ModelConfig& c, const Of& of) {
@@ -48,11 +59,9 @@ std::int64_t rope_pairs(const ModelConfig& c, int layer) {
 BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits) {
   const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
   const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);
-  // q, k, v and out, which may lie where the fused product was.
-  const std::size_t attention = most(c, [&](const LayerSizes& s) {
-    return at(s.head_dim) * (at(s.heads) + 2 * at(s.kv_heads) +
-                             at(s.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
-  });
+  std::size_t attention = 0;
+  for (int layer = 0; layer < c.layers; ++layer)
+    attention = std::max(attention, mixing_floats(c, layer));
   const std::size_t mlp = most(c, [&](const LayerSizes& s) {
     return s.experts > 0 ? at(s.experts) : at(s.hidden_dim) * (c.form.gated() ? 2 : 1);
   });
@@ -85,6 +94,10 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
   w.columns = std::max({config.dim, config.embedding_width(), most(config, [](const LayerSizes& s) {
                           return std::max(s.hidden_dim, s.heads * s.head_dim);
                         })});
+  if (config.recurrent()) {
+    w.columns = std::max<std::int64_t>(w.columns, config.delta.values());
+    w.delta_rows = std::min(limits.chunk, limits.max_nodes);
+  }
   w.vocab = config.vocab;
   // A layer may have the most KV heads and another the most heads for each of them.
   w.kv_heads = most(config, [](const LayerSizes& s) { return s.kv_heads; });

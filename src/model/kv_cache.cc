@@ -12,7 +12,7 @@ std::size_t KvCache::bytes_needed(int capacity) {
   return static_cast<std::size_t>(capacity + KvPool::blocks_for(capacity)) * sizeof(std::int32_t);
 }
 
-KvCache::KvCache(KvPool& pool, int capacity) : pool_(&pool), capacity_(capacity) {
+KvCache::KvCache(KvPool& pool, int capacity, int nodes) : pool_(&pool), capacity_(capacity) {
   require(capacity > 0, "a KV cache needs at least one slot");
   const auto slots = static_cast<std::size_t>(capacity);
   const auto blocks = static_cast<std::size_t>(KvPool::blocks_for(capacity));
@@ -21,16 +21,19 @@ KvCache::KvCache(KvPool& pool, int capacity) : pool_(&pool), capacity_(capacity)
   blocks_.reserve(blocks);
   host_path_.reserve(slots);
   uploaded_ = pool.device().make_event();
+  if (pool.config().recurrent())
+    recurrent_ = std::make_unique<RecurrentState>(pool.device(), pool.config(), capacity, nodes);
 }
 
-KvCache::KvCache(std::unique_ptr<KvPool> own, int capacity) : KvCache(*own, capacity) {
+KvCache::KvCache(std::unique_ptr<KvPool> own, int capacity, int nodes)
+    : KvCache(*own, capacity, nodes) {
   own_ = std::move(own);
 }
 
-KvCache::KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types)
+KvCache::KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types, int nodes)
     : KvCache(std::make_unique<KvPool>(device, config, std::max(1, KvPool::blocks_for(capacity)),
                                        types),
-              capacity) {}
+              capacity, nodes) {}
 
 KvCache::~KvCache() {
   if (uploaded_) wait_quietly(*uploaded_);  // none: it was moved from
@@ -44,6 +47,9 @@ void KvCache::give_back_all() noexcept {
 }
 
 void KvCache::mirror(const KvState& state, Stream& stream) {
+  require(!recurrent_,
+          "a text of a model with recurrent layers has no mirror: their states are not "
+          "sent between processes");
   require(mirrors_ || blocks_.empty(), "a cache that holds a text does not mirror another");
   require(std::ssize(state.blocks) <= KvPool::blocks_for(capacity_) &&
               state.length <= static_cast<int>(state.blocks.size()) * kKvBlock &&
@@ -61,8 +67,11 @@ void KvCache::mirror(const KvState& state, Stream& stream) {
 }
 
 KvView KvCache::layer(int index) const {
-  return {pool_->keys(index), pool_->values(index),
-          ConstTensorView(table_.data(), DType::kI32, {KvPool::blocks_for(capacity_)})};
+  return {pool_->keys(index), pool_->values(index), table()};
+}
+
+ConstTensorView KvCache::table() const {
+  return ConstTensorView(table_.data(), DType::kI32, {KvPool::blocks_for(capacity_)});
 }
 
 bool KvCache::turn_to(TextLength length) {
@@ -91,6 +100,7 @@ void KvCache::reserve(int slots, Stream& stream) {
 }
 
 void KvCache::reuse_prefix(std::span<const TokenId> text, Stream& stream) {
+  if (recurrent_) return;
   if (length_ % kKvBlock != 0) return;  // the block that it is in is its own
   const std::vector<int> found = pool_->find(text, text_length_);
   const auto kept = static_cast<std::size_t>(length_ / kKvBlock);
@@ -108,7 +118,7 @@ void KvCache::reuse_prefix(std::span<const TokenId> text, Stream& stream) {
 
 void KvCache::share(std::span<const TokenId> text) {
   const auto whole = static_cast<std::size_t>(length_ / kKvBlock);
-  if (static_cast<int>(whole) * kKvBlock <= shared_) return;
+  if (recurrent_ || static_cast<int>(whole) * kKvBlock <= shared_) return;
   shared_ = static_cast<int>(whole) * kKvBlock;
   pool_->remember(text.first(static_cast<std::size_t>(shared_)), std::span(blocks_).first(whole),
                   text_length_);
@@ -132,12 +142,21 @@ void KvCache::commit(std::span<const NodeId> path, Stream& stream) {
     for (int i = 0; i < pool_->layers(); ++i)
       if (pool_->has(i)) pool_->device().ops().keep_kv(stream, rows, length_, layer(i));
   }
+  if (recurrent_) recurrent_->commit(path, stream);
   length_ += count;
+}
+
+void KvCache::pretend(int length, Stream& stream) {
+  truncate(0);
+  reserve(length, stream);
+  if (recurrent_) recurrent_->pretend(length, stream);
+  length_ = length;
 }
 
 void KvCache::truncate(int length) {
   require(length >= 0 && length <= length_, "a KV cache can only be truncated to what it holds");
   require(length == 0 || length >= shared_, "a KV cache cannot be cut where others may share it");
+  if (recurrent_) length = recurrent_->truncate(length);
   length_ = length;
   if (length > 0) return;
   shared_ = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/model/kv_pool.h"
+#include "src/model/recurrent_state.h"
 
 namespace canopy {
 
@@ -23,15 +24,16 @@ struct KvState {
 /// the same one.
 class KvCache {
  public:
-  /// It holds at most `capacity` slots, scratch included. Takes blocks as they are needed. Throws
-  /// Error if the device is full. The pool must outlive the cache.
-  KvCache(KvPool& pool, int capacity);
+  /// It holds at most `capacity` slots, scratch included. Takes blocks as they are needed. `nodes`:
+  /// as KvRoom::nodes. Throws Error if the device is full. The pool must outlive the cache.
+  KvCache(KvPool& pool, int capacity, int nodes = KvRoom().nodes);
   /// The same with a pool of its own, in which there is room for all slots.
-  KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types);
+  KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types,
+          int nodes = KvRoom().nodes);
   KvCache(KvCache&&) noexcept = default;
   KvCache& operator=(KvCache&&) = delete;
   ~KvCache();
-  /// Predicts what the first constructor will hold besides the pool. Pure.
+  /// Predicts what the first constructor will hold besides the pool and the recurrent layers. Pure.
   static std::size_t bytes_needed(int capacity);
   static constexpr int kAllocations = 2;  // that hold it
 
@@ -40,6 +42,9 @@ class KvCache {
   /// Blocks that it holds.
   int blocks() const { return static_cast<int>(blocks_.size()); }
   KvView layer(int index) const;
+  ConstTensorView table() const;  // KvView::block of each layer
+  /// Null where the model has no recurrent layers.
+  RecurrentState* recurrent() const { return recurrent_.get(); }
   /// Length of the text that it holds: rotary frequencies may depend on it.
   TextLength text_length() const { return text_length_; }
   /// Is for a text of this length from now on. Of one of another it forgets all; says if there was
@@ -49,7 +54,8 @@ class KvCache {
   /// Makes room for slots [0, slots). Throws KvPoolFull, or Error beyond the capacity.
   void reserve(int slots, Stream& stream);
   /// Takes over what the pool remembers of this text, beyond what is committed already; `text`
-  /// begins with that. The committed length grows by whole blocks.
+  /// begins with that. The committed length grows by whole blocks. Of a model with recurrent layers
+  /// nothing is remembered: their states are those of whole texts.
   void reuse_prefix(std::span<const TokenId> text, Stream& stream);
   /// The committed slots hold the beginning of `text`: others may reuse it.
   void share(std::span<const TokenId> text);
@@ -58,19 +64,23 @@ class KvCache {
   /// scratch area and extends the committed length by path.size(). A path 0, 1, 2, ... moves
   /// nothing.
   void commit(std::span<const NodeId> path, Stream& stream);
-  /// Forgets the tail: no device work. To 0 gives all blocks back. Throws Error if `length` is more
-  /// than is committed, or cuts into what others may hold.
+  /// Forgets the tail: no device work. Of a model with recurrent layers, whose states cannot be
+  /// cut, it forgets all where that is less than is committed. To 0 gives all blocks back. Throws
+  /// Error if `length` is more than is committed, or cuts into what others may hold.
   void truncate(int length);
+
+  /// Holds a text of `length` tokens, of which nobody says which: to time what follows it.
+  void pretend(int length, Stream& stream);
 
   /// Its state; the blocks are lent until the cache changes.
   KvState state() const { return {length_, text_length_, blocks_}; }
   /// Takes the state of a cache of another process, whose pool has the same blocks as this one's:
   /// from now on it has the other's blocks, and takes and gives back none of its own. Throws Error
-  /// if there are no such blocks, or more than it has room for.
+  /// if there are no such blocks, or more than it has room for, or the model has recurrent layers.
   void mirror(const KvState& state, Stream& stream);
 
  private:
-  KvCache(std::unique_ptr<KvPool> own, int capacity);
+  KvCache(std::unique_ptr<KvPool> own, int capacity, int nodes);
   void send_table(Stream& stream);
   void give_back_all() noexcept;
 
@@ -83,6 +93,7 @@ class KvCache {
   std::vector<std::int32_t> blocks_;     // what the table has; its memory never moves
   std::vector<std::int32_t> host_path_;  // lives until uploaded_ is reached
   std::unique_ptr<Event> uploaded_;      // both
+  std::unique_ptr<RecurrentState> recurrent_;
 };
 
 }  // namespace canopy

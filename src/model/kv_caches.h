@@ -27,7 +27,7 @@ class KvCaches {
   KvCaches(Device& device, const ModelConfig& config, KvRoom room, int texts)
       : pool_(device, config, room.blocks, room.types) {
     for (int i = 0; i < texts; ++i) {
-      caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
+      caches_.push_back(std::make_unique<KvCache>(pool_, room.slots, room.nodes));
       free_.push_back(caches_.back().get());
     }
   }

@@ -51,6 +51,7 @@ void KvPool::for_pieces(int block, const Op& op) const {
 
 KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types)
     : device_(&device),
+      config_(config),
       blocks_(blocks),
       types_(types),
       node_of_(static_cast<std::size_t>(blocks)),

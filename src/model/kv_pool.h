@@ -22,6 +22,7 @@ struct KvTypes {
 struct KvRoom {
   int blocks = 0, slots = 0;
   KvTypes types;
+  int nodes = 64;  // of a text's tree at most, where the model has recurrent layers
 };
 
 struct KvState;  // of kv_cache.h
@@ -49,6 +50,7 @@ class KvPool {
   static int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
   Device& device() const { return *device_; }
+  const ModelConfig& config() const { return config_; }
   int layers() const { return static_cast<int>(layers_.size()); }
   /// True if this layer attends: others have no storage.
   bool has(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).kv_heads > 0; }
@@ -139,6 +141,7 @@ class KvPool {
   void for_pieces(int block, const Op& op) const;
 
   Device* device_;
+  ModelConfig config_;
   std::vector<Layer> layers_;
   int blocks_;
   KvTypes types_;

@@ -67,7 +67,7 @@ void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
 }
 
 /// q, k and v of a chunk's rows [n, dim], rotated if the family rotates them. `fused` has room for
-/// all three where the model has them in one matrix.
+/// all three where the model has them in one matrix, or for the queries and their gates.
 void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& chunk,
                                 ConstTensorView h, const QkvRows& to, TensorView fused,
                                 Stream& compute) {
@@ -75,7 +75,7 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   const LayerConfig& own = config.layer(layer);
   const std::int64_t n = chunk.rows, hd = config.sizes(layer).head_dim;
   const auto flat = [&](const TensorView& t) {
-    return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
+    return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? t.dim(2) : 1)});
   };
   if (config.form.fused_qkv) {
     const std::array qkv{Projection{w.matrix(TensorRole::kFusedQkv),
@@ -84,17 +84,19 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
     gather({flat(fused)}, compute);
     ops.split_qkv(compute, fused, to);
   } else {
+    const TensorView queries = flat(own.output_gate ? fused : to.q);
     const std::array qkv{
-        Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), flat(to.q)},
+        Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), queries},
         Projection{w.matrix(TensorRole::kKey), w.vector(TensorRole::kKeyBias), flat(to.k)},
         own.values_from_keys ? Projection{}
                              : Projection{w.matrix(TensorRole::kValue),
                                           w.vector(TensorRole::kValueBias), flat(to.v)}};
     multiply(h, std::span(qkv).first(own.values_from_keys ? 2 : 3), compute);
     if (own.values_from_keys)
-      gather({flat(to.q), flat(to.k)}, compute);
+      gather({queries, flat(to.k)}, compute);
     else
-      gather({flat(to.q), flat(to.k), flat(to.v)}, compute);
+      gather({queries, flat(to.k), flat(to.v)}, compute);
+    if (own.output_gate) ops.take_queries(compute, fused, to.q);
   }
   if (own.value_norm) {
     const auto by_heads = [&](const TensorView& t) {
@@ -188,7 +190,11 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
       return view;
     };
     const TensorView q = take(heads), k = take(kv_heads), v = take(kv_heads), out = take(heads);
-    const TensorView fused(out.data(), DType::kF32, {n, heads, config.form.fused_qkv ? 3 : 0, hd});
+    // The product of all three lies where the results will be, that of queries and gates after
+    // them.
+    const int together = config.form.fused_qkv ? 3 : own.output_gate ? 2 : 0;
+    const TensorView fused(own.output_gate ? next : out.data(), DType::kF32,
+                           {n, heads, together, hd});
 
     if (norms_inputs()) normalize(x, w, kAttentionNorms, h, compute);
     project(w, layer, chunk, h, {q, k, v}, fused, compute);
@@ -204,6 +210,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
                            out.rows(skip, s.rows), slopes, own.window, w.vector(TensorRole::kSinks),
                            config.factors.score_cap});
     }
+    if (own.output_gate) ops.gate_heads(compute, fused, out);
     add_result(w, kAttentionResultNorms, TensorView(out.data(), DType::kF32, {n, heads * hd}),
                {w.matrix(TensorRole::kOutput), w.vector(TensorRole::kOutputBias), x}, compute);
     if (config.form.norm_after) normalize(x, w, kAttentionNorms, x, compute);

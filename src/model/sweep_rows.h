@@ -22,6 +22,7 @@ struct Segment {
   int first_node;           // as in TreeAttention
   std::size_t bits_offset;  // words into the bits buffer
   bool chain;
+  std::vector<DeltaStep> steps = {};  // of recurrent layers, where the model has some
 };
 struct Chunk {
   int first_row = 0, rows = 0;

@@ -57,6 +57,12 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
             b.ancestor_bits.subspan(at(r) * words, at(words_for(b.first_node + i + rows)));
         host_bits.insert(host_bits.end(), row.begin(), row.end());
       }
+      if (RecurrentState* const states = part.kv->recurrent()) {
+        Segment& segment = chunk.segments.back();
+        segment.steps =
+            states->lay_out(static_cast<int>(prefix_of_part.value), segment.first_node, rows,
+                            std::span(host_bits).subspan(segment.bits_offset), compute);
+      }
       chunk.rows += rows;
       i += rows;
     }
@@ -96,6 +102,9 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
     switch (units[i].kind) {
       case UnitKind::kAttention:
         attention(*w, units[i].layer, compute);
+        break;
+      case UnitKind::kRecurrent:
+        recurrent(*w, units[i].layer, compute);
         break;
       case UnitKind::kMlp:
         if (config.layer(units[i].layer).experts)

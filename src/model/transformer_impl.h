@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/delta.h"
 #include "src/base/error.h"
 #include "src/model/buffer_sizes.h"
 #include "src/model/mixture.h"
@@ -56,6 +57,12 @@ struct Transformer::Impl {
     require(ranks == nullptr || device.shares_host_memory(),
             "rows are shared between processes on CPUs alone: a GPU's columns cannot be gathered "
             "yet; use --device cpu");
+    require(!config.recurrent() || (ranks == nullptr && device.shares_host_memory()),
+            "recurrent layers (gated delta nets) run on the CPU of one process alone: use --device "
+            "cpu, and no ranks");
+    require(!config.recurrent() ||
+                (config.form.norm_inputs && !config.form.norm_after && !config.form.parallel),
+            "a delta net reads normalised rows");
     require(config.form.positions != PositionKind::kAlibi || !config.sizes_differ(),
             "slopes of heads are for layers of the same heads");
     require(config.experts.count == 0 ||
@@ -141,6 +148,9 @@ struct Transformer::Impl {
                   Stream& compute);
   void scale_logits(TensorView of_rows, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
+  void recurrent(const UnitWeights& w, int layer, Stream& compute);
+  void run_delta(int layer, const Segment& segment, const DeltaEntry& entry, const TensorView& out,
+                 Stream& compute);
   XieluFactors xielu_of(int layer) const;
   void mlp(const UnitWeights& w, int layer, Stream& compute);
   void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);

@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 5> kLlama3{"llama-bpe", "llama3", "llama-
                                                   "pixtral"};
 constexpr std::array<std::string_view, 4> kSmaug{"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"};
 constexpr std::array<std::string_view, 2> kQwen2{"qwen2", "deepseek-r1-qwen"};
+constexpr std::array<std::string_view, 1> kQwen35{"qwen35"};
 constexpr std::array<std::string_view, 1> kTekken{"tekken"};
 constexpr std::array<std::string_view, 2> kO200k{"gpt-4o", "minimax-m2"};
 constexpr std::array<std::string_view, 1> kSeed{"seed-coder"};
@@ -26,6 +27,9 @@ constexpr std::array<std::string_view, 1> kLlama3Patterns{
 constexpr std::array<std::string_view, 1> kQwen2Patterns{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 1> kQwen35Patterns{
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+    R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::array<std::string_view, 1> kTekkenPatterns{
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
@@ -55,6 +59,7 @@ constexpr std::array kKnown{
         .names = kLlama3, .patterns = kLlama3Patterns, .whole_words = true, .adds_bos = true},
     GgufPreTokenizer{.names = kSmaug, .patterns = kLlama3Patterns},
     GgufPreTokenizer{.names = kQwen2, .patterns = kQwen2Patterns, .nfc = true},
+    GgufPreTokenizer{.names = kQwen35, .patterns = kQwen35Patterns, .nfc = true},
     GgufPreTokenizer{
         .names = kTekken, .patterns = kTekkenPatterns, .whole_words = true, .adds_bos = true},
     GgufPreTokenizer{.names = kO200k, .patterns = kO200kPatterns},

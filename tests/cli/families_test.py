@@ -69,6 +69,19 @@ class Families(TempDirCase):
                    says="beyond the 64 positions that the model has learned")
         self.assertEqual(run("generate", "-m", self.model("bloom"), "-p", "The sea", "-n", "300").returncode, 0)
 
+    def test_recurrent_layers_are_told_apart_and_refused_where_they_cannot_be(self):
+        model = self.model("qwen3_5")
+        words = ("-m", model, "-p", "The sea", "-n", "200", "--ignore-eos")
+        plain = run_json("generate", *words)["tokens"]
+        for more in (["--resident", "none"], ["-md", model, "--spec", "sequoia", "--tree-size", "64"], ["-md", "copy"]):
+            self.assertEqual(run_json("generate", *words, *more)["tokens"], plain, more)
+        self.assertEqual(run_json("inspect", model)["config"]["delta_net"],
+                         {"key_heads": 2, "value_heads": 4, "key_dim": 8, "value_dim": 12, "layers": 6})
+        self.fails("generate", *words, "--prompt-cache", self.dir / "prompts", says="recurrent layers")
+        self.fails("generate", *words, "--num-beams", "3", says="recurrent layers")
+        self.fails("generate", *words, "-md", model, "--spec", "chain", "--tree-size", "66", says="65 levels")
+        self.fails("quantize", "-m", model, "--type", "Q8_0", "-o", self.dir / "x.gguf", says="recurrent layers")
+
 
 if __name__ == "__main__":
     main()

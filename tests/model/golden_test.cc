@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,8 +21,10 @@
 #include "offload/streamer.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/model/transformer.h"
+#include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"
 #include "tests/model/mutants.h"
+#include "tests/temp_dir.h"
 #include "tests/test_data.h"
 
 namespace canopy {
@@ -245,12 +248,19 @@ TEST_P(TinyCheckpoint, GivesTheReferencesGreedyTextWhereItsMarginsAllow) {
   expect_same_greedy_text(checkpoint_, golden_);
 }
 TEST_P(TinyCheckpoint, OnEmulatedCudaDiffersByTheRoundingOfActivationsAlone) {
+  if (checkpoint_.config().recurrent()) {
+    const std::string refused =
+        error_of([&] { largest_deviation(checkpoint_, golden_, "emulated"); });
+    EXPECT_NE(refused.find("recurrent layers"), std::string::npos) << refused;
+    return;
+  }
   expect_as_on_a_gpu(checkpoint_, golden_, "emulated");
   expect_mutants_exceed_tolerance(checkpoint_, golden_,
                                   tolerance_on_a_gpu(checkpoint_.config(), golden_), "emulated");
 }
 TEST_P(TinyCheckpoint, OnCudaDiffersByTheRoundingOfActivationsAlone) {
   if (find_gpus().all.empty()) GTEST_SKIP() << find_gpus().why_none;
+  if (checkpoint_.config().recurrent()) GTEST_SKIP() << "a GPU has no recurrent layers yet";
   expect_as_on_a_gpu(checkpoint_, golden_, "cuda");
 }
 TEST_P(TinyCheckpoint, HasTheReferencesRotaryFrequencies) {
@@ -308,6 +318,47 @@ INSTANTIATE_TEST_SUITE_P(Nvfp4, CheckpointWithFactors,
                          ::testing::Values(TinyCase{"mixtral_factors_gguf",
                                                     "mixtral_factors.gguf"}),
                          [](const auto& info) { return std::string(info.param.golden); });
+
+TEST_P(TinyCheckpoint, WithADeltaNetsNormThatIsOffByOneExceedsTheTolerance) {
+  if (!checkpoint_.config().recurrent()) GTEST_SKIP() << "there is no delta net";
+  std::vector<TensorEntry> tensors = checkpoint_.tensors();
+  for (TensorEntry& tensor : tensors)
+    if (tensor.name.find("linear_attn.norm") != std::string::npos) tensor.plus = 1;
+  EXPECT_GT(largest_deviation(with(std::move(tensors), checkpoint_.config()), golden_),
+            golden_.tolerance);
+}
+
+TEST_P(TinyCheckpoint, WithGatesAfterAllQueriesExceedsTheTolerance) {
+  if (!checkpoint_.config().any_layer(&LayerConfig::output_gate)) GTEST_SKIP() << "no gates";
+  ASSERT_EQ(checkpoint_.config().heads, 2);
+  ASSERT_EQ(checkpoint_.files().size(), 1U);
+  std::stringstream bytes;
+  bytes << std::ifstream(checkpoint_.files().front(), std::ios::binary).rdbuf();
+  std::string all = bytes.str();
+  // The rows of the first head's gate and of the second's queries change places.
+  for (const TensorEntry& tensor : checkpoint_.tensors()) {
+    if (tensor.name.find("self_attn.q_proj") == std::string::npos) continue;
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(tensor.offset);
+    const auto quarter = static_cast<std::ptrdiff_t>(tensor.bytes / 4);
+    std::swap_ranges(first + quarter, first + 2 * quarter, first + 2 * quarter);
+  }
+  const TempDir directory;
+  const auto file = directory.path() / "weights";
+  std::ofstream(file, std::ios::binary) << all;
+  EXPECT_GT(largest_deviation(Checkpoint(checkpoint_.root(), {file}, checkpoint_.tensors(),
+                                         checkpoint_.config(), checkpoint_.metadata()),
+                              golden_),
+            golden_.tolerance);
+}
+
+TEST(LongText, OfDeltaNetsGivesTheReferencesLogitsAndText) {
+  const Checkpoint checkpoint = Checkpoint::open(kData / "qwen3_5");
+  const Golden golden = read_golden("qwen3_5_long");
+  ASSERT_EQ(golden.prompt.size(), 300U);
+  EXPECT_LE(largest_deviation(checkpoint, golden), golden.tolerance);
+  expect_same_greedy_text(checkpoint, golden);
+  expect_mutants_exceed_tolerance(checkpoint, golden, golden.tolerance);
+}
 
 TEST_P(TinyCheckpoint, WithTheNextHeadsNormExceedsTheTolerance) {
   if (!checkpoint_.config().layer(0).each_head_norm || !checkpoint_.config().layer(0).qk_norm)
@@ -381,6 +432,8 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"starcoder2_gguf", "starcoder2.gguf"}, TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
         TinyCase{"gpt_oss_mxfp4_gguf", "gpt_oss_mxfp4.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
         TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
+        TinyCase{"qwen3_5", "qwen3_5"}, TinyCase{"qwen3_5_gguf", "qwen3_5.gguf"},
+        TinyCase{"qwen3_5_moe", "qwen3_5_moe"}, TinyCase{"qwen3_5_moe_gguf", "qwen3_5_moe.gguf"},
         TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"},
         TinyCase{"mixtral_factors_gguf", "mixtral_factors.gguf"}),
     [](const auto& info) {

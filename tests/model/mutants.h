@@ -232,6 +232,17 @@ inline const Mutant kMutants[] = {
        put_rope(whole, c);
      },
      true},
+    {"value heads with other key heads",
+     [](const ModelConfig& c) {
+       return c.delta.key_heads > 1 && c.delta.value_heads > c.delta.key_heads;
+     },
+     [](ModelConfig& c) { c.delta.by_turns = !c.delta.by_turns; }},
+    {"rates of decay in place of their logarithms, or the other way round",
+     [](const ModelConfig& c) { return c.recurrent(); },
+     [](ModelConfig& c) { c.delta.rate_is_log = !c.delta.rate_is_log; }},
+    {"no norm of queries and keys next to delta nets",
+     [](const ModelConfig& c) { return c.recurrent(); },
+     [](ModelConfig& c) { c.layer_kinds.back().qk_norm = false; }},
     {"slopes of half the size", [](const ModelConfig& c) { return !c.alibi_slopes.empty(); },
      [](ModelConfig& c) {
        for (float& slope : c.alibi_slopes) slope /= 2;

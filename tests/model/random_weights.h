@@ -31,7 +31,7 @@ class RandomWeights final : public WeightSource {
       const int heads = sizes.heads, kv_heads = sizes.kv_heads, head_dim = sizes.head_dim,
                 hidden = sizes.hidden_dim;
       const int q = heads * head_dim, k = kv_heads * head_dim;
-      UnitWeights& first = own.attention ? a : m;
+      UnitWeights& first = own.attention || own.recurrent ? a : m;
       const bool layer_norm = form.norm == NormKind::kLayer && form.norm_bias;
       if (form.norm_inputs) a.add(kAttentionNorm, vector(d, 1.0f));
       if (form.norm_results)
@@ -43,11 +43,25 @@ class RandomWeights final : public WeightSource {
         first.add(kEmbeddingNorm, vector(d, 1.0f)), first.add(kEmbeddingNormBias, vector(d, 0.0f));
       if (layer_norm)
         a.add(kAttentionNormBias, vector(d, 0.0f)), m.add(kMlpNormBias, vector(d, 0.0f));
+      if (own.recurrent) {
+        const DeltaConfig& delta = config.delta;
+        a.add(kDeltaMixed, matrix(delta.channels(), d));
+        a.add(kDeltaGate, matrix(delta.values(), d));
+        a.add(kDeltaBeta, matrix(delta.value_heads, d));
+        a.add(kDeltaStep, matrix(delta.value_heads, d));
+        a.add(kDeltaTaps, vectors(delta.channels(), 4, 0.5f));
+        a.add(kDeltaStepBias, vector(delta.value_heads, 0.0f));
+        a.add(kDeltaRate, vector(delta.value_heads, -4.0f));  // a text is long remembered
+        a.add(kDeltaNorm, vector(delta.value_dim, 1.0f));
+        a.add(kDeltaOutput, matrix(d, delta.values()));
+        add({layer, UnitKind::kRecurrent, 0, 0}, a);
+      }
       if (own.attention) {
         if (form.fused_qkv)
           a.add(kFusedQkv, matrix(3 * q, d));
         else
-          a.add(kQuery, matrix(q, d)), a.add(kKey, matrix(k, d)), a.add(kValue, matrix(k, d));
+          a.add(kQuery, matrix(own.output_gate ? 2 * q : q, d)), a.add(kKey, matrix(k, d)),
+              a.add(kValue, matrix(k, d));
         a.add(kOutput, matrix(d, q));
         if (own.qkv_bias && form.fused_qkv) a.add(kFusedQkvBias, vector(3 * q, 0.0f));
         if (own.qkv_bias && !form.fused_qkv)
@@ -130,8 +144,8 @@ class RandomWeights final : public WeightSource {
     for (float& x : v) x = normal(random_);
     return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, {n}};
   }
-  ConstTensorView vectors(int rows, int n) {
-    return {vector(rows * n, 0.0f).data(), DType::kF32, {rows, n}};
+  ConstTensorView vectors(int rows, int n, float around = 0.0f) {
+    return {vector(rows * n, around).data(), DType::kF32, {rows, n}};
   }
   WeightView matrix(int rows, int columns, float scale = 0) {
     std::vector<float>& v = store_.emplace_back(static_cast<std::size_t>(rows * columns));

@@ -51,11 +51,13 @@ std::vector<std::int32_t> counting(int first, std::size_t n) {
 
 class TransformerTest : public ::testing::TestWithParam<const char*> {
  protected:
-  static constexpr int kContext = 400;
+  static constexpr int kContext = 400, kMostNodes = 100;
   void SetUp() override {
     if (std::string(GetParam()) == "qwen2") config.layer_kinds = {{.qkv_bias = true}};
     if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
     if (std::string(GetParam()) == "unequal") config = unequal_config();
+    if (std::string(GetParam()).starts_with("delta")) config = recurrent_config();
+    config.delta.by_turns = std::string(GetParam()) == "delta_by_turns";
     if (std::string(GetParam()).ends_with("mixture")) {
       config.experts = {.count = 7, .active = 3, .hidden_dim = 20};
       const bool whole = std::string(GetParam()) == "shared_mixture";
@@ -128,7 +130,7 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     return *weights_;
   }
   KvCache cache(DType type = DType::kF32) {
-    return KvCache(*device, config, kContext, {type, type});
+    return KvCache(*device, config, kContext, {type, type}, kMostNodes);
   }
 
   Rows run(Transformer& model, std::span<const SequenceRows> parts) {
@@ -403,7 +405,8 @@ INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
                                            "bloom", "unequal", "ministral3", "mixture",
                                            "shared_mixture", "switched_mixture", "gpt_oss",
-                                           "gemma2", "olmo3", "cohere2"));
+                                           "gemma2", "olmo3", "cohere2", "delta",
+                                           "delta_by_turns"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

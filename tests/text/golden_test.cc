@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest,
                                          "llama2", "spm_llama2", "gemma", "metaspace_first",
                                          "metaspace_unknown", "metaspace_fused", "added",
                                          "gguf_default", "smaug", "tekken", "o200k", "opt", "bloom",
-                                         "mistral", "seed", "deepseek3"),
+                                         "mistral", "seed", "deepseek3", "qwen35"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -55,8 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
                     PreTokenizer{"glm4", "smaug"}, PreTokenizer{"chatglm-bpe", "smaug"},
                     PreTokenizer{"gpt-4o", "o200k"}, PreTokenizer{"minimax-m2", "o200k"},
                     PreTokenizer{"qwen2", "qwen2"}, PreTokenizer{"deepseek-r1-qwen", "qwen2"},
-                    PreTokenizer{"tekken", "tekken"}, PreTokenizer{"seed-coder", "seed"},
-                    PreTokenizer{"deepseek-v3", "deepseek3"},
+                    PreTokenizer{"qwen35", "qwen35"}, PreTokenizer{"tekken", "tekken"},
+                    PreTokenizer{"seed-coder", "seed"}, PreTokenizer{"deepseek-v3", "deepseek3"},
                     PreTokenizer{"hunyuan-dense", "deepseek3"},
                     PreTokenizer{"default", "gguf_default"}),
     [](const auto& info) {

@@ -121,6 +121,22 @@ ModelConfig read_qwen3_moe_config(const json& json_config, const Family& family)
   return model;
 }
 
+ModelConfig read_qwen3_5_moe_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  json usual = json_config;
+  usual["intermediate_size"] = config.integer("moe_intermediate_size", kMostDim);
+  ModelConfig model = read_qwen3_5_config(usual, family);
+  if (!config.flag("norm_topk_prob", true))
+    refuse_config("model type " + in_quotes(family.name) +
+                  " with weights of experts as they are (key 'norm_topk_prob')");
+  if (const json* const dense = config.find("mlp_only_layers"); dense && !dense->empty())
+    refuse_config("model type " + in_quotes(family.name) +
+                  " with layers without experts (key 'mlp_only_layers')");
+  model.experts = read_experts(config, family, "moe_intermediate_size");
+  model.experts.shared_dim = config.integer("shared_expert_intermediate_size", kMostDim);
+  return model;
+}
+
 ModelConfig read_qwen2_moe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   require_kv_heads(config);

@@ -29,6 +29,8 @@ constexpr std::array kWrappers{
     Wrapper{"gemma4", "Gemma4ForConditionalGeneration"},
     Wrapper{"gemma4_unified", "Gemma4UnifiedForConditionalGeneration"},
     Wrapper{"mistral3", "Mistral3ForConditionalGeneration"},
+    Wrapper{"qwen3_5", "Qwen3_5ForConditionalGeneration"},
+    Wrapper{"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"},
 };
 
 /// Keys that a wrapper may give for the text model that it holds.

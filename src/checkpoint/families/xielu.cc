@@ -72,4 +72,22 @@ void require_xielu(const ModelConfig& config) {
   }
 }
 
+void put_xielu(const Metadata& metadata, ModelConfig& model) {
+  constexpr std::array kParts{
+      std::pair{"xielu.alpha_p", &Xielu::alpha_p}, std::pair{"xielu.alpha_n", &Xielu::alpha_n},
+      std::pair{"xielu.beta", &Xielu::beta}, std::pair{"xielu.eps", &Xielu::eps}};
+  const auto layers = static_cast<std::size_t>(model.layers);
+  model.xielu.resize(layers);
+  for (const auto& [key, part] : kParts) {
+    const auto* const one = metadata.find<double>(key);
+    const auto* const each = metadata.find<std::vector<float>>(key);
+    if (one == nullptr && (each == nullptr || each->size() != layers))
+      throw Error("metadata key '" + std::string(key) + "' is not a float for each of " +
+                  std::to_string(layers) + " layers");
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      model.xielu[layer].*part = one != nullptr ? static_cast<float>(*one) : (*each)[layer];
+  }
+  require_xielu(model);
+}
+
 }  // namespace canopy

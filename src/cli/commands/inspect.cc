@@ -73,7 +73,7 @@ Sizes measure(const Checkpoint& model) {
   for (const UnitLayout& unit : sweep.units) {
     if (unit.unit.kind == UnitKind::kHead) continue;
     Layer& layer = s.layers[static_cast<std::size_t>(unit.unit.layer)];
-    std::uint64_t& bytes = unit.unit.kind == UnitKind::kAttention ? layer.attention : layer.mlp;
+    std::uint64_t& bytes = unit.unit.kind == UnitKind::kMlp ? layer.mlp : layer.attention;
     for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
     for (const UnitTensor& vector : unit.vectors) bytes += vector.tensor.bytes;
   }
@@ -163,10 +163,11 @@ const char* name_of(PositionKind positions) {
                                              : "rotary";
 }
 
-int mixed_layers(const ModelConfig& c) {
-  int mixed = 0;
-  for (int layer = 0; layer < c.layers; ++layer) mixed += c.layer(layer).experts ? 1 : 0;
-  return mixed;
+/// Counts the layers that have a property.
+int layers_with(const ModelConfig& c, bool LayerConfig::*property) {
+  int layers = 0;
+  for (int layer = 0; layer < c.layers; ++layer) layers += c.layer(layer).*property ? 1 : 0;
+  return layers;
 }
 
 /// Number of keys that a layer with a window sees, and of layers that have one; 0 and 0 of a model
@@ -199,7 +200,18 @@ json experts_json(const ModelConfig& c) {
           {"scale", c.experts.scale},
           {"shared_dim", c.experts.shared_dim},
           {"gating", name_of(c.experts.gating.kind)},
-          {"layers", mixed_layers(c)}};
+          {"layers", layers_with(c, &LayerConfig::experts)}};
+}
+
+/// Null for a model without.
+json delta_json(const ModelConfig& c) {
+  if (!c.recurrent()) return {};
+  const DeltaConfig& d = c.delta;
+  return {{"key_heads", d.key_heads},
+          {"value_heads", d.value_heads},
+          {"key_dim", d.key_dim},
+          {"value_dim", d.value_dim},
+          {"layers", layers_with(c, &LayerConfig::recurrent)}};
 }
 
 /// Null for a model whose layers have heads of one size and number.
@@ -217,9 +229,7 @@ json other_heads_json(const ModelConfig& c) {
 int rotated(const ModelConfig& c) { return static_cast<int>(2 * c.rope_inverse_frequency.size()); }
 
 int unrotated_layers(const ModelConfig& c) {
-  int layers = 0;
-  for (int layer = 0; layer < c.layers; ++layer) layers += c.layer(layer).rotated ? 0 : 1;
-  return layers;
+  return c.layers - layers_with(c, &LayerConfig::rotated);
 }
 
 const char* norm_place(const DecoderForm& form) {
@@ -281,6 +291,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"windows", windows_json(c)},
             {"sinks", c.any_layer(&LayerConfig::sinks)},
             {"experts", experts_json(c)},
+            {"delta_net", delta_json(c)},
             {"vocab", c.vocab},
             {"max_positions", c.max_positions},
             {"norm_eps", c.norm_eps},
@@ -407,6 +418,11 @@ void print(const Checkpoint& model, const Sizes& s) {
                               text(kind.kv_heads != 0 ? kind.kv_heads : c.kv_heads) + " for keys" +
                               (kind.values_from_keys ? ", which are values, too" : " and values") +
                               (kind.window == 0 ? ", in layers that see all keys" : ""));
+  if (const DeltaConfig& d = c.delta; c.recurrent())
+    line("delta nets", "in " + text(layers_with(c, &LayerConfig::recurrent)) + " of " +
+                           text(c.layers) + " layers: " + text(d.value_heads) + " heads of " +
+                           text(d.value_dim) + ", " + text(d.key_heads) + " of " + text(d.key_dim) +
+                           " for keys");
   if (const Windows some = windows(c); some.layers != 0)
     line("windows", "the last " + text(some.keys) + " keys in " + text(some.layers) + " of " +
                         text(c.layers) + " layers");
@@ -414,15 +430,16 @@ void print(const Checkpoint& model, const Sizes& s) {
                                      [](const LayerConfig& layer) { return layer.experts; });
   if (!all_mixed) line("MLP", text(c.hidden_dim) + " dimensions, " + name_of(c.form.mlp));
   if (c.experts.count > 0)
-    line("experts", text(c.experts.active) + " of " + text(c.experts.count) + " for each row, " +
-                        text(c.experts.hidden_dim) + " dimensions each" +
-                        (c.experts.shared_dim == 0
-                             ? ""
-                             : ", and one of " + text(c.experts.shared_dim) + " for all rows") +
-                        (c.experts.gating.kind == GatingKind::kSwiglu
-                             ? ""
-                             : ", clamped at " + text(c.experts.gating.limit)) +
-                        (all_mixed ? "" : ", in " + text(mixed_layers(c)) + " layers"));
+    line("experts",
+         text(c.experts.active) + " of " + text(c.experts.count) + " for each row, " +
+             text(c.experts.hidden_dim) + " dimensions each" +
+             (c.experts.shared_dim == 0
+                  ? ""
+                  : ", and one of " + text(c.experts.shared_dim) + " for all rows") +
+             (c.experts.gating.kind == GatingKind::kSwiglu
+                  ? ""
+                  : ", clamped at " + text(c.experts.gating.limit)) +
+             (all_mixed ? "" : ", in " + text(layers_with(c, &LayerConfig::experts)) + " layers"));
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");
   line("positions", text(c.max_positions) + ", " + name_of(c.form.positions));

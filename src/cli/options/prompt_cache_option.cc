@@ -16,7 +16,9 @@ FlagValue<std::string> PromptCacheOption::flag() {
 }
 
 void PromptCacheOption::load(Engine& engine) const {
-  if (!file || !std::filesystem::exists(*file)) return;
+  if (!file) return;
+  engine.require_prompts();  // before anything is computed
+  if (!std::filesystem::exists(*file)) return;
   const LoadedPrompts loaded = engine.load_prompts(*file, measured_code());
   if (!loaded.refused.empty())
     aside() << "note: " << *file << " is not used: " << loaded.refused

@@ -133,6 +133,9 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   const auto real = [&](const char* key, double value) {
     metadata.emplace_back(architecture + "." + key, static_cast<float>(value));
   };
+  if (c.recurrent())
+    throw Error(model.root().string() +
+                ": it has recurrent layers, for which Canopy writes no GGUF yet");
   const int dense = leading_dense(c);
   if (c.sizes_differ() && !(family.leading_dense && dense > 0) && !family.full_heads)
     throw Error(model.root().string() +

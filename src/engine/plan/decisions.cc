@@ -96,7 +96,8 @@ void Deciding::put_trees() {
       request_.draft ? Drawing::kTopK : drawing_of(trees_.method, request_.temperature);
   policy.growth = growth_for(request_, trees_.method);
   policy.max_requests = trees_.places;
-  policy.graphs = request_.graphs;
+  // States of recurrent layers move on between the forwards that a graph would repeat.
+  policy.graphs = request_.graphs && !(drafts_ && models_.outer->config.recurrent());
   const TreeRoom of_growth = room_of_growth(policy);
   policy.room = of_growth.nodes > 0 ? of_growth.for_texts(trees_.places) : trees_.room;
   made_.adaptive = trees_.adaptive && trees_.shape.size() > 1;

@@ -119,6 +119,12 @@ void Ledgers::enter_pool(const std::string& whose, const ModelConfig& config) {
         KvPool::bytes_needed(config, does_.kv_blocks, does_.kv) +
             texts * KvCache::bytes_needed(does_.slots),
         KvPool::kAllocations + texts * KvCache::kAllocations);
+  if (!config.recurrent()) return;
+  const KvRoom room = does_.kv_room();
+  enter(whose + " states of recurrent layers, " + std::to_string(texts) +
+            (texts == 1 ? " text" : " texts"),
+        texts * RecurrentState::bytes_needed(config, room.slots, room.nodes),
+        texts * RecurrentState::kAllocations);
 }
 
 /// Enters bytes of the device, where that has memory of its own: it gives whole units of that to

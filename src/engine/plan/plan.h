@@ -81,7 +81,7 @@ struct Decisions {
   /// Says what makes its texts other than the model's own, in words for the user; nothing: they are
   /// exact.
   std::optional<std::string> changes() const;
-  KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
+  KvRoom kv_room() const { return {kv_blocks, slots, kv, slots - context}; }
   /// Bounds of `draft` and `inner`.
   DraftBounds draft_bounds(const ModelConfig& target) const;
   DraftBounds inner_bounds() const;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "kernels/delta.h"
 #include "planner/acceptance.h"
 #include "src/base/error.h"
 
@@ -105,6 +106,29 @@ void require_positions(const SweepLayout& sweep, const char* whose, int context)
                 " has learned");
 }
 
+// Most levels of a tree of a model with recurrent layers, its root's among them.
+constexpr int kRecurrentLevels = kDeepestTree + 1;
+
+/// Throws Error where a model with recurrent layers cannot do what is asked.
+void check_recurrent(const PlanRequest& request, SpeculationMethod method, const SweepLayout& sweep,
+                     const std::string& whose) {
+  if (!sweep.config.recurrent()) return;
+  if (request.device_memory)
+    throw Error("the " + whose +
+                " has recurrent layers (gated delta nets), which run on the CPU alone yet: use "
+                "--device cpu");
+  if (request.beams)
+    throw Error("a beam search keeps more of its beams' ends than the states of the " + whose +
+                "'s recurrent layers go back: give no --num-beams");
+  const TreeForm form = row_of(method).form;
+  const bool may_be_chain = request.draft || form == TreeForm::kChain || form == TreeForm::kGraph;
+  if ((request.shape && request.shape->levels() > kRecurrentLevels) ||
+      request.tree_levels > kRecurrentLevels ||
+      (may_be_chain && request.tree_size > kRecurrentLevels))
+    throw Error("a tree of more than " + std::to_string(kRecurrentLevels) + " levels: the " +
+                whose + " has recurrent layers, whose states are kept that far back");
+}
+
 /// The method, where the request alone decides it.
 SpeculationMethod method_of(const PlanRequest& request, bool can_draft) {
   if (request.beams) return SpeculationMethod::kNone;
@@ -144,6 +168,9 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
   require_positions(models.target, "model", request.context);
   if (models.draft) require_positions(*models.draft, "draft", request.context);
   if (models.inner) require_positions(*models.inner, "draft's draft", request.context);
+  check_recurrent(request, method, models.target, "model");
+  if (models.draft) check_recurrent(request, method, *models.draft, "draft");
+  if (models.inner) check_recurrent(request, method, *models.inner, "draft's draft");
   Speculation asked = request;
   asked.method = method;
   if (method == SpeculationMethod::kNone) {  // which a request may leave to its draft
@@ -208,6 +235,9 @@ PlannerInput Planning::planner_input() {
   input.nodes = request_.tree_size;
   input.roomy = is_free();
   if (request_.tree_levels != 0) input.max_levels = request_.tree_levels;
+  // A copied tree may be one chain.
+  if (request_.draft && target_.config.recurrent())
+    input.max_nodes = std::min(input.max_nodes, kRecurrentLevels);
   input.plain = asked_ == SpeculationMethod::kAuto;
   input.valued = row_of(asked_).growth == Growth::Kind::kValued;
   if (input.valued) {

@@ -39,6 +39,10 @@ void require_for_ranks(const PlanRequest& request) {
 Plan plan_together(Cluster& cluster, const PlanRequest& request, const ModelSweeps& models,
                    std::uint64_t process_bytes, const ScratchBytes& scratch_bytes) {
   require_for_ranks(request);
+  require(
+      !models.target.config.recurrent(),
+      "a model with recurrent layers (gated delta nets) is not shared between processes yet: use "
+      "one");
   TargetDecisions decided;
   if (cluster.share().rank == 0) {
     Plan plan = make_plan(request, models, process_bytes, scratch_bytes);

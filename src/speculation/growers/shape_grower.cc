@@ -164,7 +164,7 @@ void ShapeGrower::forget_graphs_of_others(const Transformer& model,
                                           std::span<const Request> requests, const Stream& stream) {
   CapturedFor wanted{&model, &stream, {}};
   for (const Request& request : requests)
-    wanted.requests.push_back({request.kv->layer(0).block.data(), request.kv->capacity(),
+    wanted.requests.push_back({request.kv->table().data(), request.kv->capacity(),
                                request.kv->text_length(), request.sampling, drawing_of(request)});
   if (wanted == captured_for_) return;
   captured_for_ = std::move(wanted);

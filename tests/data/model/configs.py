@@ -1,5 +1,6 @@
 """The configs of the tiny checkpoints that make_goldens.py makes, and what GGUF calls their parts."""
 
+import delta_configs
 import dense_configs
 from families import VOCAB, Q, family, sizes
 
@@ -104,7 +105,8 @@ CONFIGS |= {
                        attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
-MIXTURES = ("granitemoe", "ernie4_5_moe", "mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss")
+MIXTURES = ("granitemoe", "ernie4_5_moe", "mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss",
+            "qwen3_5_moe_text")
 
 def with_eyes(text, architecture="Mistral3ForConditionalGeneration", model_type="mistral3", vision="pixtral", **keys):
     """A decoder inside of a model that also sees, as Mistral and Google publish them."""
@@ -413,3 +415,8 @@ CONFIGS["gemma4_eyes"] = with_eyes(
         vision_config=dict(model_type="gemma4_unified_vision", patch_size=2, pooling_kernel_size=2, mm_embed_dim=8,
                            mm_posemb_size=4, output_proj_dims=32))
 GGUF_CONFIGS |= dense_configs.GGUF_LATER
+
+CONFIGS |= delta_configs.CONFIGS
+GGUF_CONFIGS |= delta_configs.GGUF_CONFIGS
+GGUF_ARCHITECTURES |= delta_configs.GGUF_ARCHITECTURES
+GGUF_TYPES |= delta_configs.GGUF_TYPES

@@ -240,7 +240,7 @@ GGUF_NAMES = {
     "apertus": {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
 }
 GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma4"] = GGUF_NAMES["gemma2"]
-LESS_ONE = ("gemma2", "gemma3_text", "nemotron")  # directories have norms less 1
+LESS_ONE = ("gemma2", "gemma3_text", "nemotron", "qwen3_5_text", "qwen3_5_moe_text")  # directories have norms less 1
 
 
 def add_longrope(out, config):

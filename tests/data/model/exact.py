@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from exact_delta import delta_net
+
 BIASES_OF_CHOICE = ("gate.e_score_correction_bias", "e_score_correction_bias",
                     "gate.moe_statics.e_score_correction_bias")
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -78,6 +80,8 @@ class Shape:
     score: float = 0.0  # 0: 1 / sqrt(head_dim)
     logit_cap: float = 0.0
     score_cap: float = 0.0
+    delta: tuple = ()  # key heads, value heads and their widths, of layers that are delta nets
+    output_gate: bool = False  # rows of each query head are followed by those of a gate
 
 
 def inverse_frequencies(head_dim, theta, scaling=None):
@@ -271,10 +275,19 @@ def logits(weights, shape, ids, rows, seed=None):
         if shape.tables:
             cos, sin = turns(*shape.tables[layer])
         h = norm(x, before) if before else x
+        if p + "linear_attn.in_proj_qkv.weight" in weights:
+            result = delta_net(h, p + "linear_attn.", w, shape, linear, noise)
+            x = noise.relative(x + result, 1.0)
+            h = norm(x, between)
+            mixed_experts = p + "mlp.gate.weight" in weights
+            x = noise.relative(x + (mixture(h, p + "mlp.") if mixed_experts else dense(h, p + "mlp.")), 1.0)
+            continue
         head_dim = shape.head_dims[layer] if shape.head_dims else shape.head_dim
         own_value = p + "self_attn.v_proj.weight" in weights
         q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, -1, head_dim)
                    for c in ("q", "k", "v" if own_value else "k"))
+        if shape.output_gate:  # rows of q, then of its gate
+            q, gate = np.split(linear(h, p + "self_attn.q_proj").reshape(n, -1, 2 * head_dim), 2, axis=-1)
         if shape.value_norm:
             v = rms_norm(v, np.ones(head_dim), shape.eps, noise)
         def normed(q, k):
@@ -303,6 +316,8 @@ def logits(weights, shape, ids, rows, seed=None):
             e /= noise.relative(e.sum(axis=-1, keepdims=True), np.sqrt(n))
             e = e[:, :n]
             mixed[:, head] = noise.product(e, v[:, head // group])
+        if shape.output_gate:
+            mixed = noise.relative(mixed / (1 + np.exp(-gate)))
         result = linear(mixed.reshape(n, -1), p + "self_attn.o_proj")
         result = norm(result, attended) if attended else result
         x = noise.relative(x + result * shape.branch, 1.0)

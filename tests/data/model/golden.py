@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import transformers
 
+import delta_configs
 import exact
 import exact_layer_norm
 
@@ -102,6 +103,9 @@ def own_parts(model, c):
         sizes = [c.per_layer_config[layer].head_dim for layer in range(c.num_hidden_layers)]
         parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=1.0, value_norm=True,
                       logit_cap=c.final_logit_softcapping or 0.0, head_dims=sizes)
+    if kind in delta_configs.KINDS:
+        parts |= dict(plus=1.0, output_gate=True, delta=(c.linear_num_key_heads, c.linear_num_value_heads,
+                                                         c.linear_key_head_dim, c.linear_value_head_dim))
     parts["norm_rotated"] = kind == "hunyuan_v1_dense"
     if kind in ("granite", "granitemoe", "granitemoehybrid"):
         parts |= dict(embedding=c.embedding_multiplier, branch=c.residual_multiplier, logit=1 / c.logits_scaling,

@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 import transformers
 
+import delta_configs
 import dense_configs
 import golden
 import random_blocks
@@ -36,13 +37,15 @@ from table_form import as_tables
 HERE = pathlib.Path(__file__).parent
 PROMPT, NEW_TOKENS = 40, 24
 ROWS = [0, 1, 7, 18, 31, PROMPT - 1]
+# Of texts over several of the states that recurrent layers keep, and around their ends.
+LONG, LONG_ROWS = 300, [0, 5, 63, 64, 127, 128, 191, 192, 255, 256, 299]
 
 
-def prompt_of(seed):
+def prompt_of(seed, count=PROMPT):
     """Every other token is one of ten, so attention has repetitions to find."""
     rng = np.random.default_rng([seed, 1])
-    ids = rng.integers(0, VOCAB, PROMPT)
-    ids[::2] = rng.integers(10, 20, PROMPT // 2)
+    ids = rng.integers(0, VOCAB, count)
+    ids[::2] = rng.integers(10, 20, count // 2)
     return ids.tolist()
 
 
@@ -62,7 +65,9 @@ def random_weights(config, seed):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
         normal = rng.standard_normal(shape)
-        if "mlp.experts" in name and config["model_type"] == "gpt_oss":
+        if delta_configs.value_of(name, normal) is not None:
+            value = delta_configs.value_of(name, normal)
+        elif "mlp.experts" in name and config["model_type"] == "gpt_oss":
             value = of_gpt_oss(name, normal)
         elif "moe_statics" in name:
             value = 0.1 * normal  # as large as scores, which are parts of one
@@ -218,6 +223,8 @@ def write_odd(directory, config, tensors):
 
 def gguf_name(name, own=None):
     """'model.layers.3.mlp.up_proj.weight' -> 'blk.3.ffn_up.weight'."""
+    if delta_configs.gguf_name(name):
+        return delta_configs.gguf_name(name)
     stem, _, kind = name.rpartition(".")
     if kind == "e_score_correction_bias":
         return f"blk.{name.split('.')[2]}.exp_probs_b.bias"
@@ -259,6 +266,8 @@ def add_router_keys(out, config):
 def with_draft_layers(config, tensors):
     """A part of what files have of layers that guess further tokens, which nobody reads."""
     last, drafts = layers_of(config), config.get("num_nextn_predict_layers", 0)
+    if config["model_type"] in delta_configs.KINDS:
+        return tensors | {"mtp.fc.weight": torch.ones(config["hidden_size"])}
     if config["model_type"] == "ernie4_5_moe":
         return tensors | {"model.mtp_emb_norm.0.weight": torch.ones(config["hidden_size"])}
     return tensors | {f"model.layers.{last + i}.{name}": torch.ones(config["hidden_size"])
@@ -287,7 +296,10 @@ def write_gguf(path, config, weights, types):
                            np.ones(config["hidden_size"], np.float32))
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(config["hidden_size"])
-    out.add_feed_forward_length(config["intermediate_size"])
+    if "intermediate_size" in config:
+        out.add_feed_forward_length(config["intermediate_size"])
+    if config["model_type"] in delta_configs.KINDS:
+        delta_configs.add_keys(out, config)
     out.add_head_count(heads)
     if architecture != "gemma4":  # whose layers differ in them
         out.add_head_count_kv(kv_heads)
@@ -310,9 +322,9 @@ def write_gguf(path, config, weights, types):
             out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     add_router_keys(out, config)
     out.add_rope_freq_base(theta)
-    if architecture in NEIGHBOURS or "partial_rotary_factor" in config or config["model_type"] in golden.SIGMOIDS:
-        out.add_rope_dimension_count(config.get("rotary_dim")
-                                     or int(head_dim * config.get("partial_rotary_factor", 1)))
+    share = config.get("partial_rotary_factor") or (rope or {}).get("partial_rotary_factor")
+    if architecture in NEIGHBOURS or share or config["model_type"] in golden.SIGMOIDS:
+        out.add_rope_dimension_count(config.get("rotary_dim") or int(head_dim * (share or 1)))
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre("default")
     out.add_token_list([chr(33 + i) if i < 94 else f"<{i}>" for i in range(VOCAB)])
@@ -345,15 +357,21 @@ def write_gguf(path, config, weights, types):
         if ".act_fn." in name:  # which are no tensors there
             stored[name] = w
             continue
-        target = gguf_name(name, dense_configs.GGUF_NAMES.get(architecture))
+        target = gguf_name(name, (dense_configs.GGUF_NAMES | delta_configs.GGUF_NAMES).get(architecture))
+        w = delta_configs.in_turns(name, w, config)
+        if name.endswith("conv1d.weight"):
+            w = w[:, 0]
+        if name.endswith("A_log"):
+            w = -np.exp(w)
         if architecture in ("seed_oss", "glm4moe", "gpt-oss"):
             target = target.replace("ffn_norm", "post_attention_norm")
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
-        is_matrix = w.ndim > 1 and not name.endswith((".bias", "_norm.weight"))
+        is_matrix = w.ndim > 1 and not name.endswith((".bias", "_norm.weight", "conv1d.weight"))
         kind = types[target.split(".")[-2]] if is_matrix else Q.F32
         # Converters add 1 to norms that directories have less 1.
-        plus = float(config["model_type"] in dense_configs.LESS_ONE and name.endswith("norm.weight"))
+        plus = float(config["model_type"] in dense_configs.LESS_ONE and name.endswith("norm.weight")
+                     and not delta_configs.is_plain(name))
         raw = random_blocks.quantize(target, to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)
@@ -363,6 +381,8 @@ def write_gguf(path, config, weights, types):
             out.add_tensor(target.replace(".weight", ".scale"), factors)
             out.add_tensor(target.replace(".weight", ".input_scale"), np.ones(1, np.float32))
             back = back * factors.reshape(-1, *[1] * (w.ndim - 1))
+        back = np.log(-back) if name.endswith("A_log") else back
+        back = delta_configs.in_turns(name, back, config, back=True)
         stored[name] = to_halves(back, permuted) if permuted else back
     out.write_header_to_file()
     out.write_kv_data_to_file()
@@ -383,9 +403,9 @@ def reference_of(config, weights):
     return model
 
 
-def make(name, model, checkpoints, seed):
+def make(name, model, checkpoints, seed, count=PROMPT, rows=tuple(ROWS)):
     print(name)
-    result = golden.measure(model, prompt_of(seed), ROWS, NEW_TOKENS, samples=32)
+    result = golden.measure(model, prompt_of(seed, count), list(rows), NEW_TOKENS, samples=32)
     golden.save(HERE / f"{name}.golden.json", {"checkpoints": checkpoints} | result)
 
 
@@ -405,6 +425,8 @@ def main():
             write_odd(HERE / "llama2_odd", config, tensors)
             checkpoints += ["llama2_shards", "llama2_odd"]
         make(name, golden.load(HERE / name), checkpoints, seed)
+        if name == "qwen3_5":
+            make("qwen3_5_long", golden.load(HERE / name), checkpoints, seed, LONG, LONG_ROWS)
     for seed, (name, config) in enumerate(FP8_CONFIGS.items(), start=200):
         if wanted and name not in wanted:
             continue

@@ -27,6 +27,8 @@ HERE = pathlib.Path(__file__).parent
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+QWEN35 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+          r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 # The line ends of this one are characters of the file, not escapes, where that does not matter.
 SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^CR\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}CR]+|\s*[CR]+|\s+(?!\S)|\s+"
         .replace("CR", "\r\n"))
@@ -228,6 +230,16 @@ def qwen2():
     save("qwen2", tokenizer)
 
 
+def qwen35():
+    """Words have marks in them: a token that begins in a letter and ends in a mark shows it."""
+    def across_marks(document):
+        merges = [["\u00b8", "\u00e0"]]
+        document["model"]["merges"] = merges + document["model"]["merges"]
+        add_tokens(document, ["".join(pair) for pair in merges])
+
+    save("qwen35", byte_level(isolate(QWEN35), 400, ["<|endoftext|>", "<|im_end|>"], normalizers.NFC()), across_marks)
+
+
 def seed():
     """Tokens that no word holds show where words are cut."""
     special = ["<seed:bos>", "<seed:pad>", "<seed:eos>"]
@@ -423,7 +435,7 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, o200k, qwen2, seed, deepseek3, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
+    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, o200k, qwen2, qwen35, seed, deepseek3, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
                  added, spm, gemma, spm_llama2):
         make()
     if len(sys.argv) > 1:

@@ -1,0 +1,167 @@
+// Texts of a model with recurrent layers, longer than several of its kept states, through the whole
+// engine: those of plain decoding, whatever drafts, stops and other texts there are.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/engine/prompt_cache.h"
+#include "tests/engine/session_kit.h"
+#include "tests/error_of.h"
+
+namespace canopy {
+namespace {
+
+class RecurrentEngine : public TinyEngine, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr int kPrompt = 150, kContext = 400;
+
+  void SetUp() override { write_noisy_copy(target(), draft(), 0.03f); }
+  std::filesystem::path target() const { return test_data() / "model" / GetParam(); }
+  std::filesystem::path draft() const { return own_ / "draft"; }
+
+  EngineOptions options_for(SpeculationMethod method, int nodes, int sequences = 1) const {
+    EngineOptions options;
+    options.device.threads = 2;
+    options.plan.method = method;
+    options.plan.cost = made_up_cost();
+    options.plan.tree_size = nodes;
+    options.plan.max_prompt = kPrompt;
+    options.plan.context = kContext;
+    options.plan.max_sequences = sequences;
+    return options;
+  }
+  ModelFiles files(bool with_draft) const {
+    ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
+    if (with_draft) files.draft = Checkpoint::open(draft());
+    files.tokenizer = std::make_unique<NumberTokenizer>(97, std::vector<TokenId>{});
+    return files;
+  }
+  Engine make(SpeculationMethod method, int nodes, int sequences = 1) const {
+    return Engine(files(method != SpeculationMethod::kNone), options_for(method, nodes, sequences));
+  }
+  static Request asked(int number, int prompt = kPrompt, int tokens = kContext - kPrompt) {
+    Request request;
+    for (int i = 0; i < prompt; ++i)
+      request.prompt.push_back((i * i + number * (i / 5 + 1)) % 89 + 3);
+    request.max_new_tokens = tokens;
+    request.ignore_end = true;
+    return request;
+  }
+  std::vector<TokenId> plain(const Request& request) const {
+    return make(SpeculationMethod::kNone, 0).generate(request).tokens;
+  }
+
+ private:
+  const TempDir own_;
+};
+
+TEST_P(RecurrentEngine, TreesOfEveryKindAndSizeLeadToPlainDecodingsText) {
+  const Request request = asked(1);
+  const std::vector<TokenId> expected = plain(request);
+  ASSERT_EQ(expected.size(), std::size_t{kContext - kPrompt});
+  int fewest = kContext;
+  for (const auto& [method, nodes] : {std::pair{SpeculationMethod::kChain, 2},
+                                      {SpeculationMethod::kChain, 64},
+                                      {SpeculationMethod::kSequoia, 9},
+                                      {SpeculationMethod::kSequoia, 64},
+                                      {SpeculationMethod::kTopK, 33},
+                                      {SpeculationMethod::kGsd, 24}}) {
+    Engine engine = make(method, nodes);
+    const TextReport report = engine.generate(request);
+    EXPECT_EQ(report.tokens, expected) << name(method) << " of " << nodes;
+    fewest = std::min(fewest, report.steps);
+  }
+  EXPECT_LT(fewest, (kContext - kPrompt) / 2) << "no draft was often right";
+}
+
+TEST_P(RecurrentEngine, StreamedWeightsAndCopiedTreesLeadToItToo) {
+  const Request request = asked(2);
+  const std::vector<TokenId> expected = plain(request);
+  EngineOptions streamed = options_for(SpeculationMethod::kSequoia, 24);
+  streamed.plan.resident = 0;
+  EXPECT_EQ(Engine(files(true), streamed).generate(request).tokens, expected);
+  EngineOptions copied = options_for(SpeculationMethod::kTopK, 48);
+  copied.plan.draft = draft_source_named("copy:1");
+  EXPECT_EQ(Engine(files(false), copied).generate(request).tokens, expected);
+}
+
+TEST_P(RecurrentEngine, OtherTextsCancelsAndStopsChangeNothing) {
+  std::vector<std::vector<TokenId>> alone;
+  for (int i = 0; i < 3; ++i) alone.push_back(plain(asked(i, kPrompt - 40 * i, 120)));
+  Engine engine = make(SpeculationMethod::kSequoia, 24, 4);
+  Session session = engine.open_session();
+  std::vector<Told> told(4);
+  for (int i = 0; i < 3; ++i)
+    session.admit(asked(i, kPrompt - 40 * i, 120), told[static_cast<std::size_t>(i)].events());
+  const Ticket cancelled = session.admit(asked(9), told[3].events());
+  int sweep = 0;
+  while (true) {
+    ++sweep;
+    if (sweep == 5) session.cancel(cancelled);
+    if (sweep % 3 == 0) {  // a sweep that somebody stops, and that is then run again
+      std::stop_source stop;
+      int units = 0;
+      try {
+        if (!session.step(stop.get_token(), [&](const Unit&) {
+              if (++units == sweep % 7 + 2) stop.request_stop();
+            }))
+          break;
+      } catch (const Stopped&) {
+      }
+      continue;
+    }
+    if (!session.step()) break;
+  }
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i].tokens, alone[i]) << i;
+}
+
+TEST_P(RecurrentEngine, ATextIsReadWholeWhateverWasReadBefore) {
+  Engine engine = make(SpeculationMethod::kSequoia, 24);
+  const Request request = asked(4, kPrompt, 20);
+  const std::vector<TokenId> first = engine.generate(request).tokens;
+  const TextReport again = engine.generate(request);
+  EXPECT_EQ(again.tokens, first);
+  EXPECT_EQ(again.cached_tokens, 0);
+}
+
+TEST_P(RecurrentEngine, TheLedgerHasTheStatesOfAllTexts) {
+  const auto line = [](const Engine& engine, const std::string& front) {
+    std::uint64_t bytes = 0;
+    for (const LedgerEntry& entry : engine.plan().ledger)
+      if (entry.what.starts_with(front + " states of recurrent layers")) bytes += entry.bytes;
+    return bytes;
+  };
+  const Engine one = make(SpeculationMethod::kSequoia, 24),
+               two = make(SpeculationMethod::kSequoia, 24, 2);
+  EXPECT_GT(line(one, "target"), 0U);
+  EXPECT_GT(line(one, "draft"), 0U);
+  EXPECT_GE(line(two, "target"), 2 * line(one, "target"));
+  const ModelConfig config = Checkpoint::open(target()).config();
+  const KvRoom room = one.plan().kv_room();
+  EXPECT_EQ(line(one, "target"), RecurrentState::bytes_needed(config, room.slots, room.nodes));
+}
+
+TEST_P(RecurrentEngine, WhatItCannotIsRefusedByName) {
+  EngineOptions deep = options_for(SpeculationMethod::kChain, 66);
+  EXPECT_NE(error_of([&] { Engine(files(true), deep); }).find("a tree of more than 65 levels"),
+            std::string::npos);
+  Engine engine = make(SpeculationMethod::kNone, 0);
+  const TempDir dir;
+  EXPECT_NE(
+      error_of([&] { engine.save_prompts(dir / "prompts", "test"); }).find("recurrent layers"),
+      std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, RecurrentEngine,
+                         ::testing::Values("qwen3_5", "qwen3_5.gguf", "qwen3_5_moe"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace canopy
