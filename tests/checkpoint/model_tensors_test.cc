@@ -31,9 +31,10 @@ TEST(ModelTensors, EachHasARoleAndANameOfItsOwnInBothContainers) {
     EXPECT_EQ(spec.gguf.find('#') != spec.gguf.npos, spec.of_layers());
     if (spec.kind == TensorKind::kMatrix)
       EXPECT_NE(spec.rows, Length::kOne);
-    else  // one row, or one of each expert or head
+    else  // one row, or one of each expert, head or channel
       EXPECT_TRUE(spec.rows == Length::kOne || spec.rows == Length::kExperts ||
-                  spec.rows == Length::kQueryNorms || spec.rows == Length::kKeyNorms);
+                  spec.rows == Length::kQueryNorms || spec.rows == Length::kKeyNorms ||
+                  spec.rows == Length::kDeltaChannels);
     roles.insert(spec.role);
     names.insert(spec.name);
     gguf_names.insert(spec.gguf);

@@ -352,11 +352,10 @@ TEST_F(RecurrentTest, RefusesTreesThatAreTooDeepOrTooLarge) {
   KvCache roomy(*device_, config_, kContext, {}, 66);
   Transformer wide(*device_, config_, weights_, {kContext, 66, kContext, kContext, 64, 0});
   const SequenceRows part = part_of(deep, roomy);
-  EXPECT_EQ(error_of([&] {
+  EXPECT_NE(error_of([&] {
               run(wide, {&part, 1});
-            }),
-            "a tree of 66 levels; models with recurrent layers run trees of at "
-            "most 65");
+            }).find("a tree of 66 levels; models with recurrent layers run trees of at most 65"),
+            std::string::npos);
   const std::vector<TokenId> text = text_of(10);
   const GivenTree tree = tree_on(text, 0, 9, 1);
   const SequenceRows large = part_of(tree, small);
