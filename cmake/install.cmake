@@ -44,6 +44,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # what the program is linked with
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS openmpi-bin)  # mpirun, for several machines
 set(CPACK_DEBIAN_PACKAGE_DEPENDS ca-certificates)  # by which canopy pull trusts the Hub
 if(CANOPY_CUDA)  # cuBLAS and the driver are looked for at run time
   set(CPACK_PACKAGE_NAME canopy-cuda)

@@ -60,7 +60,7 @@ void place(UnitLayout& unit) {
 /// A unit of a layer: what the table has of it, and with the first what comes before all of them.
 UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of, bool first,
                         ExpertsAre experts, const Share& share) {
-  UnitLayout layout{unit, {}, {}, {}, {}};
+  UnitLayout layout{unit, {}, {}, {}, {}, 0};
   const auto add_those_of = [&](int layer, TensorUnit wanted) {
     for_each_tensor_of_layer(checkpoint.config(), layer, [&](const ModelTensor& tensor) {
       const TensorUnit unit_of = tensor.spec->unit;  // a delta net has an attention's norms
@@ -72,7 +72,10 @@ UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUn
       if (tensor.spec->kind != TensorKind::kMatrix)
         return static_cast<void>(
             layout.vectors.push_back({role, entry(checkpoint, tensor), tensor.expert}));
-      const TensorEntry own = part_of(entry(checkpoint, tensor), role, share);
+      const TensorEntry whole = entry(checkpoint, tensor);
+      const TensorEntry own = part_of(whole, role, share);
+      // The gate's columns are multiplied into those of `up` before they are gathered.
+      if (is_cut_by_rows(role) && role != TensorRole::kGate) layout.gathered += whole.shape[0];
       if (own.shape[0] > 0) layout.matrices.push_back({role, own, tensor.expert});
     });
   };
@@ -121,7 +124,9 @@ void append_head(const Checkpoint& checkpoint, const Share& share, std::vector<U
     const std::int64_t first = blocks * slice / slices * block;
     const std::int64_t last =
         std::min<std::int64_t>(own.count, blocks * (slice + 1) / slices * block);
-    UnitLayout unit{{c.layers, UnitKind::kHead, own.first + first, last - first}, {}, {}, {}, {}};
+    UnitLayout unit{
+        {c.layers, UnitKind::kHead, own.first + first, last - first}, {}, {}, {}, {}, 0};
+    unit.gathered = c.vocab * (slice + 1) / slices - c.vocab * slice / slices;
     const auto add_if_it_is_in = [&](TensorRole role, std::vector<UnitTensor>& to) {
       const ModelTensor tensor{&spec_of(role)};
       if (tensor.is_in(c)) to.push_back({role, entry(checkpoint, tensor)});

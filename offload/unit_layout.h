@@ -41,6 +41,8 @@ struct UnitLayout {
   std::vector<UnitTensor> vectors;
   ReadLayout read;  // of the matrices, in that order
   SlotLayout slot;  // of the matrices, on a device with memory of its own
+  /// Columns of products that ranks which share the rows gather, for each row of the sweep.
+  std::int64_t gathered = 0;
 };
 
 /// An expert of a mixture that is read and lent alone.

@@ -1,6 +1,7 @@
 #include "planner/cost_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <utility>
 
@@ -38,6 +39,8 @@ const char* name(Bottleneck bottleneck) {
       return "link";
     case Bottleneck::kCompute:
       return "compute";
+    case Bottleneck::kNetwork:
+      return "network";
     default:
       return "drafting";
   }
@@ -80,7 +83,16 @@ Seconds ring_period(std::span<const std::uint64_t> bytes, std::span<const Second
   return Seconds((now - measured_from) / kMeasured);
 }
 
-CostModel::CostModel(HardwareProfile profile) : profile_(std::move(profile)) {}
+Seconds Network::gather(double rows, double columns, double exchanges) const {
+  if (ranks == 1 || columns == 0) return Seconds(0);
+  require(bytes_per_second > 0, "cost model: the network between the ranks has no speed");
+  const int rounds = std::bit_width(static_cast<unsigned>(ranks - 1));
+  const double bytes = rows * columns * sizeof(float) * (ranks - 1) / ranks;
+  return exchanges * rounds * latency + Seconds(bytes / bytes_per_second);
+}
+
+CostModel::CostModel(HardwareProfile profile, const Network& network)
+    : profile_(std::move(profile)), network_(network) {}
 
 Seconds CostModel::draft(const StepQuery& query) const {
   const TreeShape& shape = *query.shape;
@@ -133,11 +145,13 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
   }
   const Seconds head = profile_.head.at(head_rows);
   const auto cost_of = [&](const SweepUnit& unit) {
-    if (unit.kind == UnitKind::kHead) return unit.share * head;
+    const double own = unit.gathered > 0 ? network_.share : 1;
+    if (unit.kind == UnitKind::kHead) return own * unit.share * head;
     std::optional<Seconds> cost;
     if (unit.layer_kind < layers.size()) {
       const Layer& layer = layers[unit.layer_kind];
       cost = unit.kind == UnitKind::kMlp ? layer.mlp : layer.attention;
+      if (cost) *cost *= own;
       if (cost && unit.kind == UnitKind::kAttention)
         *cost +=
             layer.per_token * (unit.window == 0 ? context : std::min<double>(context, unit.window));
@@ -148,10 +162,17 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
                   ", and this model has others; measure again with canopy calibrate hardware");
     return *cost;
   };
+  constexpr double kExchanges = 2;  // of a layer's unit: before its last product, and after it
   Arithmetic all;
   for (const SweepUnit& unit : weights.units) {
-    all.unit.push_back(cost_of(unit));
-    all.total += all.unit.back();
+    const bool is_head = unit.kind == UnitKind::kHead;
+    const Seconds own = cost_of(unit),
+                  exchange = network_.gather(is_head ? head_rows : rows,
+                                             static_cast<double>(unit.gathered),
+                                             is_head ? unit.share : kExchanges);
+    all.unit.push_back(own + exchange);
+    all.total += own;
+    all.exchange += exchange;
   }
   all.embed = profile_.embed.at(rows);
   all.total += all.embed;
@@ -173,7 +194,8 @@ std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double
   int below = 1, above = 2 * kMostTreeNodes;  // arithmetic grows with its rows
   while (above - below > 1) {
     const int rows = (below + above) / 2;
-    (arithmetic(rows, rows, context, weights).total <= most ? below : above) = rows;
+    const Arithmetic taken = arithmetic(rows, rows, context, weights);
+    (taken.total + taken.exchange <= most ? below : above) = rows;
   }
   return below;
 }
@@ -185,6 +207,7 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
   const int nodes = query.shape->size() * query.sequences;
   const Arithmetic target = arithmetic(nodes + query.prompt_rows, nodes, query.context, weights);
   cost.compute = target.total;
+  cost.exchange = target.exchange;
   cost.link = link(weights);
   std::vector<std::uint64_t> bytes;
   for (const SweepUnit& unit : weights.units) bytes.push_back(unit.bytes);
@@ -201,9 +224,11 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
                           weights.ring_bytes, bandwidth(weights)) +
               experts;
   if (weights.disk_bytes > 0) cost.step = std::max(cost.step, cost.link);
-  cost.bottleneck = cost.link >= cost.compute + cost.draft ? Bottleneck::kLink
-                    : cost.compute >= cost.draft           ? Bottleneck::kCompute
-                                                           : Bottleneck::kDrafting;
+  const Seconds most = std::max({cost.compute, cost.draft, cost.exchange});
+  cost.bottleneck = cost.link >= cost.compute + cost.draft + cost.exchange ? Bottleneck::kLink
+                    : cost.compute == most                                 ? Bottleneck::kCompute
+                    : cost.draft == most                                   ? Bottleneck::kDrafting
+                                                                           : Bottleneck::kNetwork;
   return cost;
 }
 

@@ -12,6 +12,19 @@
 
 namespace canopy {
 
+/// The processes that share the rows of the target's matrices, and what is between them. Plain
+/// data.
+struct Network {
+  int ranks = 1;
+  double share = 1;   // of the rows: the largest of a rank
+  Seconds latency{};  // of a message
+  double bytes_per_second = 0;
+
+  /// Time in which all ranks gather `columns` columns of `rows` rows in `exchanges` steps, each of
+  /// as many rounds as doubling takes (docs/math.md, "Ranks").
+  Seconds gather(double rows, double columns, double exchanges) const;
+};
+
 /// One unit of the target's sweep, as the planner sees it.
 struct SweepUnit {
   UnitKind kind = UnitKind::kAttention;
@@ -20,7 +33,8 @@ struct SweepUnit {
   bool gives_way = false;       // rests only while texts leave it the memory
   std::uint64_t own_bytes = 0;  // of one that gives way
   std::size_t layer_kind = 0;   // of HardwareProfile::layers
-  int window = 0;  // kAttention: number of the last tokens, which alone are seen; 0: all
+  int window = 0;             // kAttention: number of the last tokens, which alone are seen; 0: all
+  std::int64_t gathered = 0;  // columns of a row that ranks gather; 0: none has rows of its own
 };
 
 /// Places that the target's weights are to have: what travels, through how large a ring. On a
@@ -40,7 +54,7 @@ struct WeightPlan {
   WeightPlan when_full() const;       // where texts have taken all the memory that they may
 };
 
-enum class Bottleneck : std::uint8_t { kLink, kCompute, kDrafting };
+enum class Bottleneck : std::uint8_t { kLink, kCompute, kDrafting, kNetwork };
 const char* name(Bottleneck bottleneck);
 
 /// Time that a step takes, and those that its parts would take alone.
@@ -48,6 +62,7 @@ struct StepCost {
   Seconds step{};
   Seconds link{};                             // the sweep's bytes, experts among them
   Seconds compute{};                          // the target's arithmetic
+  Seconds exchange{};                         // columns between ranks
   Seconds draft{}, verify{};                  // while the target asks for nothing
   Bottleneck bottleneck = Bottleneck::kLink;  // what would shorten the step most, were it free
 };
@@ -73,10 +88,12 @@ struct StepQuery {
 /// arithmetic begins when it is there and the one before is done, its room is free when that ends;
 /// between two sweeps trees are grown and verified, and the ring fills. So with a deep ring a step
 /// takes max(link, compute + draft + verify), and more where the ring is shallow or its units are
-/// unlike. Experts are read when routes are known, and waited for: that adds up. Pure; any thread.
+/// unlike. Experts are read when routes are known, and waited for: that adds up. Of ranks each
+/// computes its share of the products, and gathers the others' columns; attention to the text is
+/// computed by all. Pure; any thread.
 class CostModel {
  public:
-  explicit CostModel(HardwareProfile profile);
+  explicit CostModel(HardwareProfile profile, const Network& network = {});
   /// Throws Error if the ring does not hold its largest unit, if the tree has more than its root
   /// and the profile no draft, or if the profile lacks a kind of layer.
   StepCost step(const StepQuery& query, const WeightPlan& weights) const;
@@ -84,6 +101,7 @@ class CostModel {
   /// least 1. Nothing where no weights travel. `context`: tokens of text before each row.
   std::optional<int> rows_behind_link(const WeightPlan& weights, double context) const;
   const HardwareProfile& profile() const { return profile_; }
+  const Network& network() const { return network_; }
   /// Bytes per second of the link that fills the ring. Throws Error if the profile has none.
   double bandwidth(const WeightPlan& weights) const;
 
@@ -93,12 +111,13 @@ class CostModel {
   /// Time that each unit takes, and the embedding before them.
   struct Arithmetic {
     std::vector<Seconds> unit;
-    Seconds embed{}, total{};
+    Seconds embed{}, total{}, exchange{};  // the total without the exchanges, which units have
   };
   /// `head_rows`: those that logits are asked of.
   Arithmetic arithmetic(double rows, double head_rows, double context,
                         const WeightPlan& weights) const;
   HardwareProfile profile_;
+  Network network_;
 };
 
 /// The period of the ring, see CostModel: `compute` per unit, `between` the last unit of a sweep

@@ -56,6 +56,7 @@ class Rank {
     if (launched.on_this_machine > 1 && !command_.model.memory)
       throw UsageError("--memory: " + std::to_string(launched.on_this_machine) +
                        " ranks share this machine; say how much of its memory each may take");
+    cluster_.measure();
     if (launched.rank != 0) return follow_first();
     note_bound(launched);
     const int code = command_.run(interrupt_, &cluster_);

@@ -82,6 +82,7 @@ struct Cluster::Impl {
         options(given),
         peers(static_cast<std::size_t>(transport->ranks())) {
     require_valid(share);
+    totals.waited.resize(peers.size());
     require(share.rank == transport->rank() && share.ranks() == transport->ranks(),
             "a share has the rank and the ranks of its transport");
     require(options.beat < options.timeout, "signs of life come more often than the timeout ends");
@@ -288,7 +289,11 @@ void Cluster::Impl::gather(To to, std::span<const TensorView> ys, bool asked_to_
   }
   ++totals.exchanges;
   bool stop = to == To::kAll && asked_to_stop;
+  auto come = Clock::now();  // what has, so far
+  std::size_t missing = sources.size();
   wait_for(std::move(sources), due, [&](int rank, const Header& header) {
+    if (--missing == 0) totals.waited[static_cast<std::size_t>(rank)] += since(come);
+    come = Clock::now();
     const auto columns = arrived_from(rank);
     if (columns.size() != bytes_of(rank))
       throw Error(name(rank) + " has sent " + std::to_string(columns.size()) + " bytes of " +
@@ -352,7 +357,7 @@ Cluster::~Cluster() {
 
 const Share& Cluster::share() const { return impl_->share; }
 std::string Cluster::name(int rank) const { return impl_->name(rank); }
-ClusterTotals Cluster::totals() const { return impl_->totals; }
+const ClusterTotals& Cluster::totals() const { return impl_->totals; }
 
 void Cluster::gather(To to, std::span<const TensorView> ys, const std::stop_token& stop) {
   for (const TensorView& y : ys)

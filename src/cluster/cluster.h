@@ -3,6 +3,7 @@
 // deadlines, and errors that reach every one of them.
 // In: a Transport, a Share. Out: gathered columns, announcements of the first rank, agreement.
 // Must not know: models, plans, files of weights, flags.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,17 @@ struct ClusterOptions {
 struct ClusterTotals {
   std::uint64_t exchanges = 0;   // calls to gather()
   std::uint64_t bytes_sent = 0;  // of columns, once for each rank they went to
+  std::vector<Seconds> waited;   // for each rank's columns, after all others had come
+  /// The rank that was waited for longest.
+  int slowest() const {
+    return static_cast<int>(std::ranges::max_element(waited) - waited.begin());
+  }
+};
+
+/// Speed of messages between the ranks, as gather() has it.
+struct NetworkSpeed {
+  Seconds latency{};            // of one round
+  double bytes_per_second = 0;  // to a rank
 };
 
 /// The end of a run by the error of another rank, which is named in the text.
@@ -54,6 +66,10 @@ class Cluster final : public Ranks {
   /// Returns every rank's bytes, by rank, on every rank. Throws Error as gather() does.
   std::vector<std::vector<std::byte>> collect(std::span<const std::byte> mine);
 
+  /// Measures the network, in a fraction of a second. Throws Error as gather() does.
+  void measure();
+  const NetworkSpeed& speed() const { return speed_; }  // as it was measured
+
   /// Ends this rank's part: with its error and exit code, which reach every rank that still waits
   /// for this one, or "" where all is done. Waits until all ranks have left, and returns "" then.
   /// Returns the name of one that is lost or does not leave within the timeout, or what is wrong
@@ -66,11 +82,12 @@ class Cluster final : public Ranks {
   /// The error of another rank, if that is what has ended the run.
   const std::optional<RankFailure>& failure() const;
 
-  ClusterTotals totals() const;
+  const ClusterTotals& totals() const;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  NetworkSpeed speed_;
 };
 
 }  // namespace canopy

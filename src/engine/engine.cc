@@ -92,6 +92,12 @@ PoolReport Engine::pool() const { return runtime_->pool(); }
 const LearnedRoutes& Engine::routes() const { return runtime_->routes; }
 const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }
+Cluster* Engine::cluster() const { return runtime_->cluster; }
+void Engine::check_ranks() {
+  require(runtime_->cluster != nullptr, "a process that is alone has no other ranks");
+  runtime_->cluster->announce(bare_message(RankCommand::kCheck));
+  runtime_->cluster->collect({});
+}
 const LinkSample& Engine::link_probe() const { return runtime_->link_probe; }
 
 BatchReport Engine::generate(std::span<const Request> requests, const GenerateEvents& events,

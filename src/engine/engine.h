@@ -91,6 +91,9 @@ class Engine {
   /// Evidence of all sweeps so far about a mixture's experts, for later plans.
   const LearnedRoutes& routes() const;
   const Notes& notes() const;  // every fallback taken, in words for the user
+  Cluster* cluster() const;    // of the ranks that share its rows; null: it has all
+  /// Asks the other ranks for an answer, between sweeps. Throws Error where one is lost.
+  void check_ranks();
 
   /// Returns how the link is read, and what that gave when it was tried out: 0 bytes where nothing
   /// streams or the model is small.

@@ -354,6 +354,10 @@ ApiError Completions::timeout_error() const {
                    " seconds that a text has here (--timeout)"};
 }
 
+ApiError Completions::failure(const std::string& why) const {
+  return {model_.scheduler.broken() ? 503 : 500, told(why)};
+}
+
 void Completions::remember(const Answer& answer) {
   if (!answer.prompt) return;
   const std::lock_guard lock(mutex_);
@@ -380,7 +384,7 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestR
     }
     if (!update) continue;
     answer.take(*update, new_calls);
-    if (!update->error.empty()) throw ApiError(500, told(update->error));
+    if (!update->error.empty()) throw failure(update->error);
     if (update->ended) break;
   }
   remember(answer);
@@ -418,7 +422,7 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
         out += form->progress(*update);
       }
       out += form->more(*update, new_calls);
-      if (!update->error.empty()) error = ApiError(500, told(update->error));
+      if (!update->error.empty()) error = failure(update->error);
     }
     if (error) {
       record.reason = error->message;

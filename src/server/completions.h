@@ -58,6 +58,7 @@ class Completions {
   /// True if the time is over and no token has come.
   bool too_late(const Answer& answer) const;
   ApiError timeout_error() const;
+  ApiError failure(const std::string& why) const;  // of a text
   void remember(const Answer& answer);
   /// Keeps an answer that has ended, if it is a response that is to be stored.
   void store(const Answer& answer, const ReplyForm& form);

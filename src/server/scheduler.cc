@@ -7,6 +7,12 @@
 
 namespace canopy::server {
 
+namespace {
+
+constexpr std::chrono::seconds kBetweenChecks{1};  // of other ranks, while nobody asks for a text
+
+}  // namespace
+
 Scheduler::Scheduler(Engine& engine, int most_texts, Metrics& metrics)
     : engine_(engine), most_texts_(most_texts), metrics_(metrics) {
   session_.emplace(engine.open_session());
@@ -52,7 +58,14 @@ void Scheduler::cancel(Job& job) {
 
 bool Scheduler::wait_for_work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  const bool work = work_.wait(lock, stop, [&] { return !jobs_.empty() || gone_; });
+  const auto has_work = [&] { return !jobs_.empty() || gone_; };
+  while (engine_.cluster() && !work_.wait_for(lock, stop, kBetweenChecks, has_work) &&
+         !stop.stop_requested()) {
+    lock.unlock();
+    engine_.check_ranks();
+    lock.lock();
+  }
+  const bool work = work_.wait(lock, stop, has_work);
   gone_ = false;
   return work;
 }
@@ -103,6 +116,7 @@ void Scheduler::step(const std::stop_token& stop) {
   } catch (const Stopped&) {
     return;
   } catch (const Error&) {  // every client has the error; those who come now may fare better
+    if (engine_.cluster()) throw;
     tell();
     const std::lock_guard lock(mutex_);
     learned_.add(session_->learned());
@@ -138,7 +152,16 @@ void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace
     const std::lock_guard lock(mutex_);
     ending_ = true;
   });
-  while (wait_for_work(stop) && !now.stop_requested()) step(now.get_token());
+  try {
+    while (wait_for_work(stop) && !now.stop_requested()) step(now.get_token());
+  } catch (const Error& error) {  // the ranks that share the model go apart
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = broken_ = true;
+    }
+    end_all(error.what());
+    throw;
+  }
   end_all("the server was stopped before the text was complete");
   learned_.add(session_->learned());
 }
@@ -151,6 +174,11 @@ int Scheduler::texts() const {
 bool Scheduler::ending() const {
   const std::lock_guard lock(mutex_);
   return ending_;
+}
+
+bool Scheduler::broken() const {
+  const std::lock_guard lock(mutex_);
+  return broken_;
 }
 
 SweepState Scheduler::sweep() const {

@@ -48,12 +48,14 @@ class Scheduler {
 
   /// Sweeps for as long as `stop` allows. Then no job is taken any more, `on_ending` is given the
   /// number of texts on their way (by a thread that only the end of run() waits for), and they have
-  /// `grace` to end; the others fail, so that their clients get the reason.
+  /// `grace` to end; the others fail, so that their clients get the reason. Throws Error where
+  /// ranks share the model and one has failed or is lost: all texts have that error then.
   void run(const std::stop_token& stop, std::chrono::milliseconds grace,
            const std::function<void(int texts)>& on_ending);
 
   int texts() const;    // that wait or run
   bool ending() const;  // no job is taken any more
+  bool broken() const;  // by an error, after which there is no other sweep
   SweepState sweep() const;
   Slots slots() const;       // as many as texts can share a sweep
   double link_rate() const;  // bytes per second of the last sweep, to where they are computed with
@@ -73,7 +75,7 @@ class Scheduler {
   std::optional<Session> session_;
   std::vector<std::shared_ptr<Job>> jobs_;
   int texts_ = 0;  // of all jobs, that have not ended
-  bool ending_ = false;
+  bool ending_ = false, broken_ = false;
   bool gone_ = false;  // a client has: the session lets go of its texts at the next step
   SweepState sweep_;
   Slots slots_;

@@ -103,6 +103,29 @@ class Ranks(TempDirCase):
             self.assertEqual(alone.returncode, 2)
             self.assertIn("this is one process", alone.stderr)
 
+    def test_a_conversation_is_that_of_one_process(self):
+        (self.dir / "template").write_text("{% for m in messages %}{{ m.content }} {% endfor %}")
+        words = ["-m", self.model, "--chat-template-file", self.dir / "template", "-n", 12, "-c", 256, *MEMORY, "--profile", PROFILE,
+                 "--resident", "none", "-md", "ngram:2", "--temp", 1, "--seed", 4, "--no-learn"]
+        said = "abc\nde f\n/regen\n/nothing\n/undo\nxyz\n"
+        alone = run("chat", *words, stdin=said)
+        shared = self.same(3, *words, stdin=said, command="chat")
+        self.assertEqual((shared.stdout, shared.returncode), (alone.stdout, alone.returncode), shared.stderr)
+        self.assertEqual(len(alone.stdout.splitlines()), 4)
+
+    def test_bench_decode_runs_an_engine_after_another(self):
+        words = ["decode", "-m", self.model, "-md", self.draft, "--methods", "none,chain,sequoia", "--tree-size", 6, "--examples", 2,
+                 "--prompt-tokens", 12, "-n", 12, "--temp", 0, "--perplexity", "--json", *MEMORY, "--profile", PROFILE,
+                 "--resident", "none"]
+        alone, shared = (json.loads(result.stdout) for result in (run("bench", *words), self.same(2, *words, command="bench")))
+        for one, other in zip(alone["rows"], shared["rows"], strict=True):
+            self.assertEqual([one[key] for key in ("method", "tokens_per_step", "perplexity", "equal_to_plain")],
+                             [other[key] for key in ("method", "tokens_per_step", "perplexity", "equal_to_plain")])
+        self.assertEqual({row["equal_to_plain"] for row in shared["rows"]}, {1})
+        self.assertLess(shared["rows"][0]["bytes_per_token"], 0.75 * alone["rows"][0]["bytes_per_token"])
+        other = self.same(2, "-m", self.model, command="bench")
+        self.assertIn("start it without mpirun", self.refusal(other, 2, "canopy bench"))
+
     def launch(self, ranks, *words):
         """Starts ranks that write a long text; returns the launcher and the ranks' processes, once the text has begun."""
         before = processes(CANOPY)
@@ -148,6 +171,46 @@ class Ranks(TempDirCase):
         errors, code = self.ended(launched, ranks, 60)
         self.assertEqual(code, 143, errors)
         self.assertIn("canopy generate: stopped after ", errors)
+
+
+class PlanForRanks(unittest.TestCase):
+    """Of a shape, for machines that are not here."""
+    WORDS = ["-m", "llama-3.1-70b", "-md", "llama-3.2-1b", "--profile", PROFILE, "--memory", "24G", "--resident", "none"]
+
+    def test_columns_on_the_network_are_counted(self):
+        layers, of_layer, head = 80, (8192 + 2 * 1024) + 8192 + 28672 + 8192, 128256
+        alone = run_json("plan", *self.WORDS)
+        self.assertNotIn("ranks", alone)
+        for ranks, rounds in (2, 1), (4, 2), (8, 3):
+            shared = run_json("plan", *self.WORDS, "--ranks", ranks, "--network", "10G", "--latency", 25)
+            speed = shared["ranks"]["bytes_per_second"]
+            self.assertAlmostEqual(speed, 10e9 / 8 * 1448 / 1538, delta=1)
+            for one in shared["candidates"]:
+                columns = 4 * one["tree_size"] * (layers * of_layer + head)
+                exchange = (4 * layers + 1) * rounds * 25e-6 + (ranks - 1) / ranks * columns / speed
+                self.assertAlmostEqual(one["exchange_seconds"], exchange, delta=1e-6 * exchange)
+            plain, whole = shared["candidates"][0], alone["candidates"][0]
+            # A rank reads its share of all rows: blocks of 128, so not quite the same of each.
+            self.assertAlmostEqual(plain["link_seconds"] * ranks, whole["link_seconds"], delta=0.05 * whole["link_seconds"])
+
+    def test_a_slow_network_wants_smaller_trees_and_fewer_ranks(self):
+        trees, most = [], []
+        for network in "1G", "10G", "100G":
+            plan = run_json("plan", *self.WORDS, "--ranks", 4, "--network", network)
+            trees.append(plan["plan"]["tree_size"])
+            most.append(plan["ranks"]["most"])
+        self.assertEqual((trees, most), (sorted(trees), sorted(most)))
+        self.assertLess(trees[0], trees[2])
+        text = run("plan", *self.WORDS, "--ranks", 4, "--network", "1G").stdout
+        self.assertRegex(text, r"4 ranks, of which this is the first: columns travel for [\d.]+ s of a step; more than \d+ gain nothing")
+
+    def test_what_is_missing_is_named(self):
+        for words, said in ((["--ranks", 2], "--network 10G"), (["--network", "1G"], "need --ranks"),
+                            (["--ranks", 2, "--network", "fast"], "'fast'"), (["--ranks", 0], "--ranks"),
+                            (["--ranks", 2, "--network", "1G", "--shares", "1:1:1"], "names 3 ranks")):
+            refused = run("plan", *self.WORDS, *words)
+            self.assertEqual(refused.returncode, 2, words)
+            self.assertIn(said, refused.stderr)
 
 
 class OneProcess(TempDirCase):

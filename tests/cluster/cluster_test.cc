@@ -258,6 +258,41 @@ TEST(Cluster, NamesTheFactThatRanksDoNotAgreeOn) {
     EXPECT_NE(error.find("model is abc"), std::string::npos) << error;
 }
 
+TEST(Cluster, PassesAnErrorOnWithItsCode) {
+  const auto errors = on_ranks({1, 1, 1}, [](Cluster& cluster) {
+    if (cluster.share().rank == 1) return static_cast<void>(cluster.leave("the disk is full", 2));
+    EXPECT_NE(error_of([&] { cluster.collect({}); }), "");
+    ASSERT_TRUE(cluster.failure());
+    EXPECT_EQ(cluster.failure()->text, "rank 1 (this process): the disk is full");
+    EXPECT_EQ(cluster.failure()->code, 2);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Cluster, MeasuresItsNetwork) {
+  for (const std::string& error : on_ranks({1, 1, 1}, [](Cluster& cluster) {
+         cluster.measure();
+         EXPECT_GT(cluster.speed().latency.count(), 0);
+         EXPECT_GT(cluster.speed().bytes_per_second, 0);
+       }))
+    EXPECT_EQ(error, "");
+}
+
+TEST(Cluster, KnowsTheRankThatIsWaitedForLongest) {
+  constexpr Seconds kLate{0.05};
+  for (const std::string& error : on_ranks({1, 1, 1}, [&](Cluster& cluster) {
+         std::vector<float> y(3 * 128);
+         const std::vector<TensorView> ys{
+             {reinterpret_cast<std::byte*>(y.data()), DType::kF32, {1, 3 * 128}}};
+         if (cluster.share().rank == 2) std::this_thread::sleep_for(kLate);
+         cluster.gather(Ranks::To::kAll, ys, {});
+         if (cluster.share().rank == 2) return;
+         EXPECT_EQ(cluster.totals().slowest(), 2);
+         EXPECT_GT(cluster.totals().waited[2], kLate / 2);
+       }))
+    EXPECT_EQ(error, "");
+}
+
 TEST(Cluster, RefusesAShareThatIsNotOfItsTransport) {
   auto transports = make_thread_transports(2);
   EXPECT_NE(error_of([&] { Cluster(std::move(transports[0]), Share{1, {1, 1}}); }), "");

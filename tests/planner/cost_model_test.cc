@@ -124,6 +124,43 @@ TEST(CostModel, ALayerWithAWindowCostsNoMoreThanItsWindow) {
   EXPECT_NEAR(compute(1200) - compute(200), (testing::kLayers - 1) * 1000 * of_token, 1e-12);
 }
 
+TEST(CostModel, RanksShareProductsAndGatherTheirColumns) {
+  WeightPlan weights = made_up_weights(1000);
+  for (SweepUnit& unit : weights.units) unit.gathered = 1000;
+  const TreeShape shape = TreeShape::chain(4);
+  const StepQuery query{.shape = &shape, .context = 100};
+  const StepCost alone = CostModel(made_up_profile()).step(query, weights);
+  EXPECT_EQ(alone.exchange, Seconds(0));
+  const Network network{3, 0.5, Seconds(1e-4), 1e6};
+  const CostModel model(made_up_profile(), network);
+  const StepCost shared = model.step(query, weights);
+  // docs/math.md (T7): 2 rounds for 3 ranks; 4 rows of 41 units.
+  const double latency = (4 * testing::kLayers + 1) * 2 * 1e-4;
+  const double bytes = 4 * (2 * testing::kLayers + 1) * 1000 * 4 * 2.0 / 3 / 1e6;
+  EXPECT_NEAR(shared.exchange.count(), latency + bytes, 1e-9);
+  // Half of all but the embedding and attention to the text.
+  const auto& profile = model.profile();
+  const double whole =
+      profile.embed.at(4).count() + testing::kLayers * 4 * 100 * profile.layers[0].context.count();
+  EXPECT_NEAR(shared.compute.count(), whole + (alone.compute.count() - whole) / 2, 1e-9);
+  EXPECT_NEAR(shared.step.count(),
+              (shared.compute + shared.exchange + shared.draft + shared.verify).count(), 1e-5);
+  EXPECT_EQ(shared.bottleneck, Bottleneck::kNetwork);
+}
+
+TEST(CostModel, ASlowerNetworkLeavesFewerRowsBehindTheLink) {
+  WeightPlan weights = made_up_weights(1'000'000'000);
+  for (SweepUnit& unit : weights.units) unit.gathered = 10'000;
+  int before = 0;
+  for (const double speed : {1e8, 1e9, 1e10}) {
+    const CostModel model(made_up_profile(), {2, 0.5, Seconds(1e-5), speed});
+    const auto rows = model.rows_behind_link(weights, 0);
+    ASSERT_TRUE(rows);
+    EXPECT_GT(*rows, before);
+    before = *rows;
+  }
+}
+
 TEST(CostModel, EachUnitCostsWhatItsKindOfLayerDoes) {
   HardwareProfile profile = made_up_profile();
   const HardwareProfile::LayerCosts first = profile.layers.front();

@@ -98,8 +98,8 @@ def finish_of(events, index=0):
 class Server:
     """A running `canopy serve`. Its model's name for clients is "tiny"."""
 
-    def __init__(self, model, *flags, env=None, wait=True, alias="tiny"):
-        words = [CANOPY, "serve", "-m", model, "--port", 0, *flags]
+    def __init__(self, model, *flags, env=None, wait=True, alias="tiny", launcher=()):
+        words = [*launcher, CANOPY, "serve", "-m", model, "--port", 0, *flags]
         if alias is not None:
             words += ["--alias", alias]
         if model != SMOLLM2:  # threads that wait for each other at every product are slow where others compute

@@ -10,7 +10,8 @@ namespace canopy::cli {
 
 int run_bench(const std::vector<std::string>& words) {
   static constexpr Command kBenches[] = {
-      {"decode", "all methods of speculation on the same prompts", run_bench_decode},
+      {"decode", "all methods of speculation on the same prompts", run_bench_decode,
+       Sharing::kByRanks},
       {"link", "sweeps without computing, beside raw reads of the same disk", run_bench_link},
       {"offload", "steps of a model's shape that does not fit, without its weights",
        run_bench_offload},

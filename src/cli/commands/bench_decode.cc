@@ -9,6 +9,7 @@
 #include "src/base/json_text.h"
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/bench_runs.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_file.h"
@@ -18,6 +19,8 @@
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/table.h"
+#include "src/cli/ranks.h"
+#include "src/engine/ranks/plan_together.h"
 #include "src/measure/calibration_prompts.h"
 #include "src/measure/decode.h"
 #include "src/measure/rouge.h"
@@ -46,6 +49,7 @@ struct Options {
   int examples = 8, prompt_tokens = 128, new_tokens = 128, sequences = 1;
   bool json = false, perplexity = false, reproducible = false;
   DecodeOptions decode;
+  RankOptions ranks;
 
   Flags flags() {
     const auto sizes = [](const std::string& flag, const std::string& text) {
@@ -87,8 +91,7 @@ struct Options {
     Flags all;
     all.add(what);
     decode.add_flags(all);
-    all.add(decode.sampling.edit_flags());
-    return all.add(output);
+    return all.add(decode.sampling.edit_flags()).add(ranks.flags()).add(output);
   }
 };
 
@@ -194,85 +197,6 @@ json row_json(const Row& r) {
   return row;
 }
 
-/// `without_model`: the draft has none, so that "all" are those that can do without.
-std::vector<SpeculationMethod> parse_methods(const std::string& text, bool without_model,
-                                             bool with_inner) {
-  std::vector<SpeculationMethod> methods;
-  if (text == "all") {
-    for (const Method& method : kMethods)
-      if (method.id != SpeculationMethod::kAuto && !drafts_with_itself(method.id) &&
-          (with_inner || !takes_inner_draft(method.id)) &&
-          (!without_model || works_without_model(method.id)))
-        methods.push_back(method.id);
-    return methods;
-  }
-  std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) {
-    methods.push_back(parse_method("--methods", word));
-    if (takes_inner_draft(methods.back()) && !with_inner)
-      throw UsageError("--methods: " + word +
-                       " needs what guesses the draft's tokens, -mdd copy, say");
-    if (without_model && !works_without_model(methods.back()) &&
-        !drafts_with_itself(methods.back()))
-      throw UsageError("--methods: " + word +
-                       " draws from a draft model's probabilities, and -md "
-                       "names no model");
-  }
-  if (methods.empty()) throw UsageError("--methods: names none");
-  return methods;
-}
-
-bool is_tree(SpeculationMethod method) {
-  const TreeForm form = row_of(method).form;
-  return form != TreeForm::kNone && form != TreeForm::kChain;
-}
-
-/// Makes the request for one method, so that all have about as many nodes where a size is given: a
-/// chain exactly as many, without a size the length that generate would take.
-PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
-  constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
-  PlanRequest request = common;
-  request.method = method;
-  if (!takes_lenience(method)) request.lenience.reset();
-  if (!takes_inner_draft(method)) request.inner.reset();
-  if (drafts_with_itself(method)) request.draft.reset();
-  if (row_of(method).form == TreeForm::kGraph || row_of(method).inexact) {
-    request.shape.reset();
-    request.tree_levels = 0;
-    if (method == SpeculationMethod::kMtad) request.tree_size = 0;
-    return request;
-  }
-  if (!is_tree(method)) {
-    request.shape.reset();
-    request.tree_levels = 0;
-    if (method == SpeculationMethod::kNone) request.tree_size = 0;
-  } else if (row_of(method).form == TreeForm::kSequences && !request.shape &&
-             request.tree_size > 0) {
-    request.shape = TreeShape::sequences(std::max(1, (request.tree_size - 1) / kLength),
-                                         std::min(kLength, request.tree_size - 1));
-    request.tree_size = 0;
-  }
-  return request;
-}
-
-/// Each method with the numbers of nodes that it runs with, one after another; 0: as generate has
-/// it. A chain has those of the trees besides its own.
-std::vector<std::pair<SpeculationMethod, int>> runs_of(
-    const std::vector<SpeculationMethod>& methods, const std::vector<int>& sizes,
-    const std::optional<TreeShape>& shape) {
-  std::vector<std::pair<SpeculationMethod, int>> runs;
-  for (const SpeculationMethod method : methods) {
-    if (!is_tree(method)) runs.emplace_back(method, 0);
-    if (method == SpeculationMethod::kNone || (row_of(method).inexact && !is_tree(method)))
-      continue;  // their lengths are their own
-    for (const int size : sizes) {
-      const int nodes = !is_tree(method) && shape ? shape->size() : size;
-      if (is_tree(method) || nodes > 0) runs.emplace_back(method, nodes);
-    }
-  }
-  return runs;
-}
-
 class DecodeBench {
  public:
   DecodeBench(const Options& asked, EngineOptions options, const Interrupt& interrupt)
@@ -292,7 +216,8 @@ class DecodeBench {
     const ModelFiles models = flags_.open(options_.plan, stop_);
     flags_.sampling.check_tokens(models.target.config().vocab);
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
-    options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
+    options_.plan.cost =
+        std::make_shared<CostModel>(std::move(assumed.profile), network_of(options_.cluster));
     options_.energy = &energy_;
     const std::vector<PromptText> texts = read_prompts(asked.prompts, stop_);
     for (const PromptText& prompt : texts)
@@ -445,17 +370,14 @@ class DecodeBench {
   std::vector<std::optional<std::string>> references_;  // one per prompt
 };
 
-}  // namespace
-
-int run_bench_decode(const std::vector<std::string>& words) {
-  Options asked;
-  if (!parse(words, kUsage, asked.flags())) return 0;
+int measure_methods(Options& asked, const Interrupt& interrupt, Cluster* cluster) {
   const SpeculationOptions& speculation = asked.decode.speculation;
   if (!speculation.drafts())
     throw UsageError("bench decode: give a draft model with -md, or heads with --medusa");
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   asked.decode.speculation.every_method = true;
-  const EngineOptions options = asked.decode.engine_options();
+  EngineOptions options = asked.decode.engine_options();
+  options.cluster = cluster;
   const std::vector<SpeculationMethod> methods = parse_methods(
       asked.methods, options.plan.draft || speculation.medusa, speculation.inner_draft.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
@@ -465,7 +387,6 @@ int run_bench_decode(const std::vector<std::string>& words) {
   std::optional<TextOutput> table;
   if (asked.csv) table.emplace(*asked.csv);
 
-  const Interrupt interrupt;
   std::vector<json> rows;
   json out;
   bool stopped = false;
@@ -495,6 +416,19 @@ int run_bench_decode(const std::vector<std::string>& words) {
   }
   if (table) table->write(csv_table(rows));
   return stopped ? Interrupt::exit_code() : 0;
+}
+
+}  // namespace
+
+int run_bench_decode(const std::vector<std::string>& words) {
+  Options asked;
+  const auto parse_words = [&](GivenFlags& given) {
+    return parse(words, kUsage, asked.flags(), given);
+  };
+  return run_shared({"canopy bench decode", asked.ranks, asked.decode.model, parse_words,
+                     [&](Interrupt& interrupt, Cluster* cluster) {
+                       return measure_methods(asked, interrupt, cluster);
+                     }});
 }
 
 }  // namespace canopy::cli

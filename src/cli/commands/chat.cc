@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "src/base/ambient.h"
 #include "src/base/cache_dir.h"
@@ -95,6 +96,13 @@ ordered_json message(const char* role, std::string content) {
   return {{"role", role}, {"content", std::move(content)}};
 }
 
+/// An error of a sweep that ranks share: they go apart, and there is no other answer. Not an Error,
+/// after which a conversation goes on.
+class RanksParted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// A conversation and the engine that continues it.
 class Chat {
  public:
@@ -180,7 +188,12 @@ void Chat::answer(Interrupt& interrupt) {
   };
   progress_.make_way_for_text();
   progress_.show("reading " + std::to_string(request.prompt.size()) + " tokens");
-  last_ = engine_.generate({&request, 1}, events, interrupt.token());
+  try {
+    last_ = engine_.generate({&request, 1}, events, interrupt.token());
+  } catch (const Error& error) {
+    if (engine_.cluster()) throw RanksParted(error.what());
+    throw;
+  }
   const TextReport& report = last_->texts.front();
   text.push(shown.end(report.finish_reason != "stop"));
   text.end();

@@ -29,6 +29,7 @@
 #include "src/cli/output/step_line.h"
 #include "src/cli/ranks.h"
 #include "src/engine/beam/beam_search.h"
+#include "src/engine/ranks/plan_together.h"
 #include "src/text/stop_strings.h"
 
 namespace canopy::cli {
@@ -294,7 +295,8 @@ std::unique_ptr<Engine> load(const Options& asked, ModelFiles models, EngineOpti
                              ProgressLine& progress, const std::stop_token& stop) {
   if (!options.plan.beams)
     options.plan.cost = std::make_shared<CostModel>(
-        asked.decode.find_assumptions(models, options, progress, stop).profile);
+        asked.decode.find_assumptions(models, options, progress, stop).profile,
+        network_of(options.cluster));
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };

@@ -17,8 +17,10 @@
 #include "src/cli/options/model/conversation.h"
 #include "src/cli/options/model/model_shape.h"
 #include "src/cli/options/model/profile.h"
+#include "src/cli/options/rank_options.h"
 #include "src/cli/output/plan_words.h"
 #include "src/cli/output/table.h"
+#include "src/engine/ranks/plan_together.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {
@@ -61,6 +63,7 @@ json candidate_json(const Candidate& c) {
           {"link_seconds", c.cost.link.count()},
           {"compute_seconds", c.cost.compute.count()},
           {"draft_seconds", c.cost.draft.count()},
+          {"exchange_seconds", c.cost.exchange.count()},
           {"verify_seconds", c.cost.verify.count()},
           {"bottleneck", name(c.cost.bottleneck)},
           {"ring_bytes", c.ring_bytes},
@@ -110,6 +113,25 @@ void print_candidates(const Choice& choice) {
   if (!marked) std::cout << text_row(best, "*");
 }
 
+/// Ranks up to which the disks set the pace of the best candidate's step, and not the bytes on the
+/// network; nothing where nothing is read.
+std::optional<int> most_ranks(const Plan& plan) {
+  const Network& network = plan.cost->network();
+  const Candidate& best = plan.prediction->best;
+  // Each of N ranks reads W/N bytes and receives (N-1)/N of all columns (docs/math.md, "Ranks").
+  const double all = best.cost.link.count() * network.ranks;
+  Network no_latency = network;
+  no_latency.latency = Seconds(0);
+  double columns = 0;
+  for (const SweepUnit& unit : plan.weights.units)
+    columns +=
+        no_latency.gather(best.shape.size() * best.sequences, static_cast<double>(unit.gathered), 0)
+            .count();
+  columns *= static_cast<double>(network.ranks) / (network.ranks - 1);
+  if (all == 0 || columns == 0) return std::nullopt;
+  return static_cast<int>(1 + std::min(all / columns, 1e6));
+}
+
 void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
   static const Table table({{.head = "", .width = 34, .align = Align::kLeft, .before = "  with "},
                             {.head = "", .align = Align::kLeft}});
@@ -134,6 +156,12 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
               << " that a token asks for, " << fixed(experts.misses(1), 1)
               << " are expected to be read, " << format_size(experts.bytes_of(1)) << ", by "
               << assumed.routes_from << "\n";
+  if (const Network& network = plan.cost->network(); network.ranks > 1) {
+    std::cout << network.ranks << " ranks, of which this is the first: columns travel for "
+              << fixed(best.cost.exchange.count(), 3) << " s of a step";
+    if (const auto most = most_ranks(plan)) std::cout << "; more than " << *most << " gain nothing";
+    std::cout << "\n";
+  }
   const Candidate& full = plan.prediction->full;
   if (plan.pool_bytes > 0)
     std::cout << "weights and texts share " << format_size(plan.pool_bytes) << ": "
@@ -186,6 +214,12 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
                       {"bytes", experts.bytes},
                       {"misses_per_token", experts.misses(1)},
                       {"expected_by", assumed.routes_from}};
+  if (const Network& network = plan.cost->network(); network.ranks > 1) {
+    out["ranks"] = {{"count", network.ranks},
+                    {"latency_seconds", network.latency.count()},
+                    {"bytes_per_second", network.bytes_per_second}};
+    if (const auto most = most_ranks(plan)) out["ranks"]["most"] = *most;
+  }
   if (plan.device)
     out["gpu"] = {{"memory_bytes", plan.device->memory},
                   {"planned_bytes", plan.device->total()},
@@ -227,7 +261,7 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProf
     HardwareProfile faster = profile;
     faster.link_bytes_per_second *= 2;
     faster.upload_bytes_per_second *= 2;
-    changed.cost = std::make_shared<CostModel>(faster);
+    changed.cost = std::make_shared<CostModel>(faster, request.cost->network());
   });
   if (acceptance != nullptr)
     consider("a draft refused half as often",
@@ -296,6 +330,7 @@ EngineOptions options_for(const DecodeOptions& flags, const std::optional<Hardwa
 
 struct Options {
   DecodeOptions decode;
+  PlannedRanks ranks;
   int prompt_tokens = 128, samples = 1;
   std::optional<int> new_tokens, parallel;
   bool json = false;
@@ -317,7 +352,7 @@ struct Options {
     add_foreign(own, {"metrics", nullptr, "serve always answers GET /metrics"});
     add_foreign(own, {"slots", nullptr, "serve always answers GET /slots"});
     decode.add_flags(all);
-    return all.add(own);
+    return all.add(ranks.flags()).add(own);
   }
 };
 
@@ -331,7 +366,11 @@ int run_plan(const std::vector<std::string>& words) {
   Options asked;
   if (!parse(words, usage, asked.flags())) return 0;
   const std::optional<HardwareProfile> there = given_profile(asked.decode.speculation);
+  asked.ranks.check();
   EngineOptions options = options_for(asked.decode, there);
+  if (asked.ranks.ranks > 1 && options.device.kind == "cuda")
+    throw UsageError("--ranks: the ranks of a run compute on CPUs only yet; give --device cpu");
+  if (asked.ranks.ranks > 1) require_for_ranks(options.plan);
   options.plan.max_sequences = asked.samples;
   if (const Method& method = row_of(options.plan.method);
       method.form == TreeForm::kGraph || method.inexact)
@@ -363,8 +402,10 @@ int run_plan(const std::vector<std::string>& words) {
       there && there->of_gpu() ? ScratchBytes(gpu_scratch_bytes) : scratch_of(*device);
   const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
-  request.cost = std::make_shared<CostModel>(assumed.profile);
-  const ModelSweeps sweeps = lay_out_models(models.target, models.draft, models.inner);
+  const Share share = asked.ranks.share();
+  request.cost = std::make_shared<CostModel>(assumed.profile, asked.ranks.network());
+  request.may_share_memory = share.is_whole();
+  const ModelSweeps sweeps = lay_out_models(models.target, models.draft, models.inner, share);
   const auto plan_for = [&](const PlanRequest& changed) {
     return make_plan(changed, sweeps, process, scratch);
   };

@@ -22,6 +22,7 @@
 #include "src/cli/output/plan_words.h"
 #include "src/cli/output/request_log.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/ranks.h"
 #include "src/cli/version.h"
 #include "src/hub/cache.h"
 #include "src/server/replies/api_error.h"
@@ -58,6 +59,7 @@ struct Options {
   bool verbose = false;
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
+  RankOptions ranks;
 
   Flags flags() {
     const auto not_empty = [](const char* flag) {
@@ -117,8 +119,7 @@ struct Options {
     add_foreign(own, {"slots", nullptr, "GET /slots is always answered"});
     all.add(own);
     decode.add_flags(all);
-    all.add(decode.sampling.edit_flags());
-    return all;
+    return all.add(decode.sampling.edit_flags()).add(ranks.flags());
   }
 };
 
@@ -216,15 +217,9 @@ std::string url_of(const std::string& host, int port) {
   return "http://" + (numbers ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-}  // namespace
-
-int run_serve(const std::vector<std::string>& words) try {
-  Options asked;
-  if (!parse(words, kUsage, asked.flags(), Environment::kTaken)) return 0;
+int serve(Options& asked, const Interrupt& interrupt, Cluster* cluster) try {
   EngineOptions options = asked.decode.engine_options();
-  mallopt(M_ARENA_MAX, 2);  // each connection has a thread, and should not have an arena
-
-  const Interrupt interrupt;
+  options.cluster = cluster;
   std::vector<std::string> keys = all_keys(asked, interrupt.token());
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   std::string why_no_chat;
@@ -280,8 +275,22 @@ int run_serve(const std::vector<std::string>& words) try {
   std::cerr << "stopped\n";
   return 0;                 // this is how a server ends
 } catch (const Stopped&) {  // before it served
+  if (cluster) throw;       // other ranks are to know
   std::cerr << "stopped\n";
   return 0;
+}
+
+}  // namespace
+
+int run_serve(const std::vector<std::string>& words) {
+  Options asked;
+  const auto parse_words = [&](GivenFlags& given) {
+    return parse(words, kUsage, asked.flags(), given, Environment::kTaken);
+  };
+  mallopt(M_ARENA_MAX, 2);  // each connection has a thread, and should not have an arena
+  return run_shared(
+      {"canopy serve", asked.ranks, asked.decode.model, parse_words,
+       [&](Interrupt& interrupt, Cluster* cluster) { return serve(asked, interrupt, cluster); }});
 }
 
 }  // namespace canopy::cli

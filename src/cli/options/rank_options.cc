@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/engine/ranks/plan_together.h"
+
 namespace canopy::cli {
 
 namespace {
@@ -26,6 +28,18 @@ std::vector<std::int64_t> parse_shares(const std::string& flag, const std::strin
     if (next == end) return shares;
     at = next + 1;
   }
+}
+
+/// "10G": bits per second, by powers of 1000, as networks are named.
+double parse_rate(const std::string& flag, const std::string& text) {
+  constexpr std::string_view kUnits = "MG";
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, number);
+  const std::size_t unit = next + 1 == end ? kUnits.find(*next) : std::string_view::npos;
+  if (error != std::errc() || !(number > 0) || unit == std::string_view::npos)
+    throw UsageError(flag + ": '" + text + "' is no speed of a network; write e.g. 10G or 100M");
+  return number * (unit == 0 ? 1e6 : 1e9);
 }
 
 struct Refusal {
@@ -50,12 +64,16 @@ constexpr std::array<std::string_view, 8> kOfOne{"model",    "memory",   "reside
 Flags RankOptions::flags() {
   Flags flags("Several processes, by mpirun");
   flags.add_options()  //
-      ("shares", into(shares, "A:B:... (=1:1:...)", "--shares", parse_shares),
+      ("shares", shares_flag(),
        "rows of the model's matrices that each rank has, in proportion: to the speeds of their "
        "disks, say")  //
       ("rank-timeout", into(timeout, "SECONDS (=60)", at_least("--rank-timeout", 1.0)),
        "time without a sign of life of another rank, after which all end");
   return flags;
+}
+
+FlagValue<std::string> RankOptions::shares_flag() {
+  return into(shares, "A:B:... (=1:1:...)", "--shares", parse_shares);
 }
 
 ClusterOptions RankOptions::options() const {
@@ -72,6 +90,36 @@ Share RankOptions::share_of(int rank, int ranks) const {
     throw UsageError("--shares: names " + std::to_string(share.ranks()) + " ranks, and there are " +
                      std::to_string(ranks));
   return share;
+}
+
+Flags PlannedRanks::flags() {
+  Flags flags("Several machines");
+  flags.add_options()  //
+      ("ranks", into(ranks, "N", at_least("--ranks", 1)),
+       "plan for N machines like this one that share the rows of the model")  //
+      ("network", into(bits_per_second, "RATE", "--network", parse_rate),
+       "speed of the network between them, in bits per second: 1G, 10G, 25G")  //
+      ("latency", into(latency, "MICROSECONDS (=50)", at_least("--latency", 0.0)),
+       "time of a message on it")  //
+      ("shares", own.shares_flag(), "rows of each, in proportion; this machine has the first");
+  return flags;
+}
+
+void PlannedRanks::check() const {
+  if (ranks > 1 && !bits_per_second)
+    throw UsageError("--ranks: needs the network between the machines, e.g. --network 10G");
+  if (ranks == 1 && (bits_per_second || latency))
+    throw UsageError("--network, --latency: need --ranks N");
+  own.share_of(0, ranks);
+}
+
+Network PlannedRanks::network() const {
+  if (ranks == 1) return {};
+  // Of a frame's 1538 bytes on the wire, 1448 are of TCP's stream.
+  constexpr double kPayload = 1448.0 / 1538, kBitsPerByte = 8, kMicrosecond = 1e-6;
+  constexpr double kLatency = 50;  // microseconds: of 1 GbE, about
+  return network_of(share(), {Seconds(latency.value_or(kLatency) * kMicrosecond),
+                              *bits_per_second / kBitsPerByte * kPayload});
 }
 
 void check_shared(const GivenFlags& given, int ranks) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/cost_model.h"
 #include "src/base/types.h"
 #include "src/cli/options/flags.h"
 #include "src/cluster/agreement.h"
@@ -16,9 +17,22 @@ struct RankOptions {
   std::optional<double> timeout;  // seconds
 
   Flags flags();
+  FlagValue<std::string> shares_flag();
   ClusterOptions options() const;
   /// Returns the rows of a rank. Throws UsageError unless there are as many shares as ranks.
   Share share_of(int rank, int ranks) const;
+};
+
+/// --ranks, --network, --latency, --shares: of canopy plan, for machines that are not here.
+struct PlannedRanks {
+  int ranks = 1;
+  std::optional<double> bits_per_second, latency;  // latency in microseconds
+  RankOptions own;
+
+  Flags flags();
+  void check() const;  // throws UsageError where the flags contradict each other
+  Share share() const { return own.share_of(0, ranks); }
+  Network network() const;
 };
 
 /// Throws UsageError if one of these flags cannot be kept where `ranks` processes run.

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/cluster/cluster.h"
 #include "src/machine/process_memory.h"
 #include "src/text/stop_strings.h"
 
@@ -156,6 +157,17 @@ json device_json(const Plan::DevicePart& device, const BatchReport& report) {
           {"bytes_per_second", per(bytes, report.link.upload_busy.count())}};
 }
 
+json ranks_json(const Cluster& ranks) {
+  json waited = json::array();
+  for (const Seconds time : ranks.totals().waited) waited.push_back(time.count());
+  return {{"shares", ranks.share().parts},
+          {"exchanges", ranks.totals().exchanges},
+          {"bytes_sent", ranks.totals().bytes_sent},
+          {"waited_seconds", waited},
+          {"latency_seconds", ranks.speed().latency.count()},
+          {"bytes_per_second", ranks.speed().bytes_per_second}};
+}
+
 }  // namespace
 
 json costs_json(const Engine& engine, const BatchReport& report) {
@@ -196,6 +208,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
     out["gpu"]["link_busy"] = share_of_decode(report.link.upload_busy);
   }
   if (plan.expert_slots > 0) out["experts"] = experts_json(plan, report.link);
+  if (const Cluster* const ranks = engine.cluster()) out["ranks"] = ranks_json(*ranks);
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;
   return out;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "src/base/size_text.h"
+#include "src/cluster/cluster.h"
 
 namespace canopy::cli {
 
@@ -48,6 +49,11 @@ std::string StepLine::describe(const StepProgress& step) const {
   if (step.total_tokens > 0) {
     const int sweeps = step.new_tokens > 0 ? step.step : step.step - 1;
     line << ", " << static_cast<double>(step.total_tokens) / sweeps << " tokens/sweep";
+  }
+  if (const Cluster* const ranks = engine_.cluster()) {
+    const ClusterTotals& totals = ranks->totals();
+    line << ", waits for " << ranks->name(totals.slowest()) << " "
+         << percent(totals.waited[static_cast<std::size_t>(totals.slowest())] / step.since_start);
   }
   if (engine_.plan().resident) return line.str();
   const bool uploads = engine_.plan().device.has_value();

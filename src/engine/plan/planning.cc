@@ -71,7 +71,7 @@ TreeShape lengthened(const TreeShape& chain, int sequences) {
 std::shared_ptr<const CostModel> with_draft(const CostModel& cost, const DraftSource& draft) {
   HardwareProfile profile = cost.profile();
   profile.drafting = {draft.level_seconds(), draft.level_seconds(), Seconds(0)};
-  return std::make_shared<CostModel>(std::move(profile));
+  return std::make_shared<CostModel>(std::move(profile), cost.network());
 }
 
 /// The tree, where nothing is left to choose: a given one, none, or the one shape of a method.

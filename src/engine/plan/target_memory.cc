@@ -285,6 +285,7 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
     const Unit& unit = sweep.units[i].unit;
     SweepUnit one;
     one.kind = unit.kind;
+    one.gathered = sweep.units[i].gathered;
     if (unit.kind != UnitKind::kHead) {
       one.layer_kind = sweep_.config.kind(unit.layer);
       one.window = sweep_.config.layer(unit.layer).window;

@@ -24,6 +24,10 @@ RankCommand follow_engine(ModelFiles models, const EngineOptions& options,
     const RankMessage message = read_message(options.cluster->announce({}));
     if (message.command == RankCommand::kLoad || message.command == RankCommand::kEnd)
       return message.command;
+    if (message.command == RankCommand::kCheck) {
+      options.cluster->collect({});
+      continue;
+    }
     for (std::size_t i = 0; i < message.caches.size(); ++i)
       cache(i).mirror(message.caches[i].state(), *m.compute);
     if (message.command == RankCommand::kKeep) {

@@ -1,6 +1,8 @@
 #include "src/engine/ranks/plan_together.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include "src/base/error.h"
@@ -28,6 +30,16 @@ PlanRequest without_draft(PlanRequest request) {
 }
 
 }  // namespace
+
+Network network_of(const Share& share, const NetworkSpeed& speed) {
+  const double sum = std::accumulate(share.parts.begin(), share.parts.end(), 0.0),
+               largest = static_cast<double>(*std::ranges::max_element(share.parts));
+  return {share.ranks(), largest / sum, speed.latency, speed.bytes_per_second};
+}
+
+Network network_of(const Cluster* cluster) {
+  return cluster ? network_of(cluster->share(), cluster->speed()) : Network();
+}
 
 void require_for_ranks(const PlanRequest& request) {
   require(!request.beams, "a beam search is not shared between processes yet: use one");

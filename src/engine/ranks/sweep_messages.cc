@@ -129,7 +129,8 @@ RankMessage read_message(std::span<const std::byte> bytes) {
     reader.get(message.caches.emplace_back());
     reader.get_all(message.path);
   } else {
-    require(message.command == RankCommand::kLoad || message.command == RankCommand::kEnd,
+    require(message.command == RankCommand::kLoad || message.command == RankCommand::kCheck ||
+                message.command == RankCommand::kEnd,
             "a command of the first rank is unknown");
   }
   reader.end();

@@ -9,15 +9,15 @@
 namespace canopy {
 
 /// Commands of the first rank to the others: to load an engine, in place of the one before; its
-/// sweeps; the end of all. A message says all that they need, the KV caches' tables of blocks
-/// included: the others choose nothing.
-enum class RankCommand : std::uint32_t { kLoad, kSweep, kKeep, kEnd };
+/// sweeps; to answer; the end of all. A message says all that they need, the KV caches' tables of
+/// blocks included: the others choose nothing.
+enum class RankCommand : std::uint32_t { kLoad, kSweep, kKeep, kCheck, kEnd };
 
 /// The parts of a sweep and the states of their caches, which have blocks for all of their rows.
 std::vector<std::byte> sweep_message(std::span<const SequenceRows> parts);
 /// A path of nodes whose keys and values move to the front of a cache's scratch slots.
 std::vector<std::byte> keep_message(const KvState& state, std::span<const NodeId> path);
-/// kLoad or kEnd, which say nothing more.
+/// kLoad, kCheck or kEnd, which say nothing more.
 std::vector<std::byte> bare_message(RankCommand command);
 
 /// A message taken apart. Spans are of the message's own copies.

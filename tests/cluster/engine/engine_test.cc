@@ -75,6 +75,34 @@ TEST_F(RanksEngine, WritesThePlainTextOfOneProcess) {
                one_text(request(prompt(1))));
 }
 
+TEST_F(RanksEngine, FollowsOneEngineAfterAnother) {
+  const Request asked = request(prompt(1));
+  Engine alone(models_for(SpeculationMethod::kNone), options(SpeculationMethod::kNone));
+  const std::vector<TokenId> expected = alone.generate(asked).tokens;
+  const auto use = [&](SpeculationMethod method, Cluster& cluster) {
+    EngineOptions own = options(method);
+    own.device.threads = 1;
+    own.cluster = &cluster;
+    return own;
+  };
+  const auto errors = on_ranks(
+      {1, 1},
+      [&](Cluster& cluster) {
+        if (cluster.share().rank != 0)
+          return follow([&] { return std::move(models_for(SpeculationMethod::kNone).target); },
+                        use(SpeculationMethod::kNone, cluster));
+        for (const SpeculationMethod method :
+             {SpeculationMethod::kNone, SpeculationMethod::kChain, SpeculationMethod::kNone}) {
+          Engine engine(models_for(method), use(method, cluster));
+          engine.check_ranks();
+          EXPECT_EQ(engine.generate(asked).tokens, expected);
+        }
+        end_followers(cluster);
+      },
+      {}, kBlock);
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST_F(RanksEngine, WritesTheTextOfOneProcessWithChainsAndTreesOfADraft) {
   for (const auto& [method, nodes, levels] : {std::tuple{SpeculationMethod::kChain, 6, 0},
                                               {SpeculationMethod::kSequoia, 16, 5},

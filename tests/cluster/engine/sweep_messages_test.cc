@@ -49,7 +49,7 @@ TEST_F(SweepMessages, HaveAllPartsAndTheCachesThatTheyShare) {
   EXPECT_EQ(message.parts[1].position, depth);
   EXPECT_EQ(message.parts[1].ancestor_bits, bits);
   EXPECT_EQ(message.parts[1].logit_rows, rows);
-  for (const RankCommand command : {RankCommand::kLoad, RankCommand::kEnd})
+  for (const RankCommand command : {RankCommand::kLoad, RankCommand::kCheck, RankCommand::kEnd})
     EXPECT_EQ(read_message(bare_message(command)).command, command);
 }
 

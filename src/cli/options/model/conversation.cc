@@ -7,6 +7,7 @@
 #include "src/chat/generation_config.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/plan/plan.h"
+#include "src/engine/ranks/plan_together.h"
 #include "src/server/stored_responses.h"
 
 namespace canopy::cli {
@@ -88,7 +89,8 @@ std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, Mode
                                                const std::stop_token& stop) {
   ProgressLine progress(decode.model.progress);
   options.plan.cost =
-      std::make_shared<CostModel>(decode.find_assumptions(models, options, progress, stop).profile);
+      std::make_shared<CostModel>(decode.find_assumptions(models, options, progress, stop).profile,
+                                  network_of(options.cluster));
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };
