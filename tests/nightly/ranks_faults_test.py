@@ -51,6 +51,8 @@ class RanksFaults(TempDirCase):
                     try:
                         out, errors = launched.communicate(timeout=TIMEOUT + SPARE + 5)
                     except subprocess.TimeoutExpired:
+                        if sent != signal.SIGSTOP:
+                            raise
                         # All had left, and mpirun waits for the one that is stopped on its way out. It goes on when it may.
                         for one in victim:
                             os.kill(one, signal.SIGCONT)
@@ -70,8 +72,11 @@ class RanksFaults(TempDirCase):
                 self.assertTrue(victim, errors)
                 self.assertLess(took, TIMEOUT + SPARE, errors)
                 self.assertNotEqual(launched.returncode, 0)
-                # While ranks join, nobody knows yet who is missing.
-                self.assertRegex(errors, rf"rank {which}\b|joining the other ranks has taken longer")
+                # While ranks join, nobody knows yet who is missing, and mpirun may end them without a word.
+                joined = out != "" or "rank" in errors
+                if not joined and sent == signal.SIGKILL and launched.returncode == 128 + signal.SIGKILL:
+                    continue
+                self.assertRegex(errors, rf"rank {which}\b|(joining|ending with) the other ranks has taken longer")
         print(f"{struck} of {COUNT} runs were struck before their end, {late} on their way out; a whole one took {whole:.1f} s")
         self.assertGreater(struck, COUNT // 2)
 
