@@ -174,7 +174,7 @@ class Ranks(TempDirCase):
 
 
 class PlanForRanks(unittest.TestCase):
-    """Of a shape, for machines that are not here."""
+    """Plans of a shape, for machines that are not here."""
     WORDS = ["-m", "llama-3.1-70b", "-md", "llama-3.2-1b", "--profile", PROFILE, "--memory", "24G", "--resident", "none"]
 
     def test_columns_on_the_network_are_counted(self):

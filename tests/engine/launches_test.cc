@@ -1,4 +1,4 @@
-// What a GPU is asked to launch in a sweep: docs/results/gpu.md says what that costs.
+// Counts of the launches in a sweep: docs/results/gpu.md says what each costs.
 #include <gtest/gtest.h>
 
 #include <numeric>

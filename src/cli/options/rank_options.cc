@@ -115,9 +115,9 @@ void PlannedRanks::check() const {
 
 Network PlannedRanks::network() const {
   if (ranks == 1) return {};
-  // Of a frame's 1538 bytes on the wire, 1448 are of TCP's stream.
+  // TCP's stream has 1448 of the 1538 bytes that a frame takes on the wire.
   constexpr double kPayload = 1448.0 / 1538, kBitsPerByte = 8, kMicrosecond = 1e-6;
-  constexpr double kLatency = 50;  // microseconds: of 1 GbE, about
+  constexpr double kLatency = 50;  // microseconds: about that of 1 GbE
   return network_of(share(), {Seconds(latency.value_or(kLatency) * kMicrosecond),
                               *bits_per_second / kBitsPerByte * kPayload});
 }
