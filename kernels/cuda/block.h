@@ -65,6 +65,16 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
+/// Threads that a block of a kernel may have: the launch of more is refused. Registers are given
+/// out for as many.
+template <class Kernel>
+constexpr int most_threads() {
+  if constexpr (requires { Kernel::kThreads; })
+    return Kernel::kThreads;
+  else
+    return 256;
+}
+
 /// A sum of 64 bits in shared memory, in two halves: a GPU adds 32 bits there at once, and 64 in a
 /// loop of attempts.
 struct SharedSum {

@@ -101,14 +101,6 @@ class CudaBlock {
 };
 
 template <class Kernel>
-constexpr int most_threads() {
-  if constexpr (requires { Kernel::kThreads; })
-    return Kernel::kThreads;
-  else
-    return 256;
-}
-
-template <class Kernel>
 __global__ void __launch_bounds__(most_threads<Kernel>()) run(const Kernel kernel) {
   CudaBlock block;
   kernel(block);

@@ -239,6 +239,7 @@ struct TopTokens {
 
 /// Ops::top_probabilities.
 struct TopProbabilities {
+  static constexpr int kThreads = TopTokens::kThreads;
   TopTokens best;
   float temperature;
   float *p, *entropy;

@@ -283,6 +283,10 @@ struct SerialLaunch {
   template <class Kernel>
   void operator()(Stream& stream, const Kernel& kernel, const cuda::Grid& grid) const {
     auto& ours = dynamic_cast<EmulatedStream&>(stream);
+    if (grid.threads > cuda::most_threads<Kernel>())
+      throw Error("CUDA: launching a kernel: " + std::to_string(grid.threads) +
+                  " threads; its blocks have at most " +
+                  std::to_string(cuda::most_threads<Kernel>()));
     ours.load(typeid(Kernel));
     card->launched();
     ours.enqueue([=, fault = fault] {

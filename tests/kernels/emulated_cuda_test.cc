@@ -269,6 +269,25 @@ TEST(EmulatedCuda, LoadsEachKernelByItselfAndNoneInACapture) {
   stream->synchronize();
 }
 
+struct OfAWarp {
+  static constexpr int kThreads = 32;
+  template <class Block>
+  void operator()(Block&) const {}
+};
+
+TEST(EmulatedCuda, RefusesBlocksOfMoreThreadsThanTheirKernelMayHave) {
+  EmulatedCuda device;
+  const auto stream = device.make_stream("compute");
+  cuda::Fault fault;
+  const SerialLaunch launch{&device.card(), &fault};
+  launch(*stream, OfAWarp(), {1, 32, 0});
+  EXPECT_EQ(error_of([&] {
+              launch(*stream, OfAWarp(), {1, 64, 0});
+            }),
+            "CUDA: launching a kernel: 64 threads; its blocks have at most 32");
+  stream->synchronize();
+}
+
 TEST(EmulatedCuda, FailsInEveryCallOnceItHasFailed) {
   EmulatedCuda device;
   const auto stream = device.make_stream("work");
