@@ -65,17 +65,17 @@ Launches of_layer(int nodes, int text) {
 }
 
 TEST(LaunchesOfALayer, OfAFewNodesAreThoseOfTheTable) {
-  EXPECT_EQ(of_layer(8, 100), (Launches{0, 0}));
-  EXPECT_EQ(of_layer(8, 1000), (Launches{0, 0}));
+  EXPECT_EQ(of_layer(8, 100), (Launches{12, 7}));
+  EXPECT_EQ(of_layer(8, 1000), (Launches{13, 7}));
 }
 
 TEST(LaunchesOfALayer, OfManyNodesAreThoseOfTheTable) {
-  EXPECT_EQ(of_layer(64, 100), (Launches{0, 0}));
-  EXPECT_EQ(of_layer(64, 1000), (Launches{0, 0}));
+  EXPECT_EQ(of_layer(64, 100), (Launches{15, 9}));
+  EXPECT_EQ(of_layer(64, 1000), (Launches{19, 13}));
 }
 
 TEST(LaunchesOfASweep, BesideItsLayersAreFew) {
-  EXPECT_EQ(of_forward(1, 8, 100) - of_layer(8, 100), (Launches{0, 0}));
+  EXPECT_EQ(of_forward(1, 8, 100) - of_layer(8, 100), (Launches{8, 1}));
 }
 
 }  // namespace
