@@ -77,10 +77,10 @@ class BenchOffloadTest(TempDirCase):
     def test_layers_may_have_bytes_of_their_own_in_memory(self):
         flags = "--tree-sizes", "1", "--resident", "16M"
         (shared,), (own,) = self.rows(self.on_cpu(*flags)), self.rows(self.on_cpu(*flags, "--own-bytes"))
-        self.assertEqual((shared["resident_layers"], own["resident_layers"]), (5, 5))  # one travels in any case
+        self.assertEqual((shared["resident_layers"], own["resident_layers"]), (6, 6))
         layer = 2 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128)
         more = own["planned_host_bytes"] - shared["planned_host_bytes"]
-        self.assertAlmostEqual(more, 4 * layer, delta=5 * 2 * 4096)  # each begins and ends in pages of its own
+        self.assertAlmostEqual(more, 5 * layer, delta=6 * 2 * 4096)  # each begins and ends in pages of its own
         self.assertIn("every layer its own bytes", own["label"])
 
     def test_predicts_by_a_profile_beside_what_it_measures(self):

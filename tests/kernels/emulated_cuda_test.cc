@@ -281,10 +281,8 @@ TEST(EmulatedCuda, RefusesBlocksOfMoreThreadsThanTheirKernelMayHave) {
   cuda::Fault fault;
   const SerialLaunch launch{&device.card(), &fault};
   launch(*stream, OfAWarp(), {1, 32, 0});
-  EXPECT_EQ(error_of([&] {
-              launch(*stream, OfAWarp(), {1, 64, 0});
-            }),
-            "CUDA: launching a kernel: 64 threads; its blocks have at most 32");
+  const std::string why = error_of([&] { launch(*stream, OfAWarp(), {1, 64, 0}); });
+  EXPECT_NE(why.find("64 threads; its blocks have at most 32"), std::string::npos) << why;
   stream->synchronize();
 }
 

@@ -202,7 +202,7 @@ TEST(PtxParser, NamesTheLineThatItDoesNotKnow) {
     module.find("tiny");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_TRUE(finds(error.what(), "line 19"));
+    EXPECT_TRUE(finds(error.what(), "line 20"));
     EXPECT_TRUE(finds(error.what(), "sin.approx.f32"));
   }
   EXPECT_THROW(Module("no kernel"), Error);

@@ -107,6 +107,7 @@ TEST(RanksForward, EqualsOneProcessBitForBitForEachModel) {
     SCOPED_TRACE(name);
     if (is_read_by_pack_alone(entry.path())) continue;
     const Checkpoint checkpoint = Checkpoint::open(entry.path());
+    if (checkpoint.config().recurrent()) continue;  // refused, below
     // FP8 is cut between its blocks of scales; then a rank may have no row of anything.
     const std::int64_t block = name.find("fp8") != std::string::npos ? 128 : 16;
     expect_equal(checkpoint, {1, 1}, block, Weights::kStay);
@@ -114,6 +115,15 @@ TEST(RanksForward, EqualsOneProcessBitForBitForEachModel) {
     ++models;
   }
   EXPECT_GT(models, 50);
+}
+
+TEST(RanksForward, RefusesRecurrentLayersByName) {
+  const Checkpoint checkpoint = Checkpoint::open(test_data() / "model/qwen3_5");
+  const auto errors = on_ranks({1, 1}, [&](Cluster& cluster) {
+    forward(checkpoint, cluster.share(), &cluster, Weights::kStay);
+  });
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("recurrent layers"), std::string::npos) << error;
 }
 
 class RanksForwardOfFormat : public ::testing::TestWithParam<WeightFormat> {};
