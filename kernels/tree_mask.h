@@ -42,6 +42,17 @@ struct TreeMask {
     }
     return after;
   }
+  /// Returns the slot before `slot` on row `row`'s path, on which it is; -1 before the text.
+  CANOPY_HOST_DEVICE std::int64_t before(std::int64_t row, std::int64_t slot) const {
+    const std::int64_t nodes = slot - prefix.value;  // that may be it
+    if (ancestors == nullptr || nodes <= 0) return slot - 1;
+    for (std::int64_t w = (nodes - 1) / 64; w >= 0; --w) {
+      std::uint64_t bits = ancestors[row * words + w];
+      if (nodes - 64 * w < 64) bits &= ~(~std::uint64_t{0} << (nodes - 64 * w));
+      if (bits != 0) return prefix.value + 64 * w + last_one_of(bits);
+    }
+    return prefix.value - 1;
+  }
   /// Returns the first slot in row `row`'s window. A path's slots rise, so that all its later ones
   /// are seen and no earlier one.
   CANOPY_HOST_DEVICE std::int64_t first(std::int64_t row) const {
@@ -75,6 +86,13 @@ struct TreeMask {
     return __popcll(bits);
 #else
     return __builtin_popcountll(bits);
+#endif
+  }
+  CANOPY_HOST_DEVICE static int last_one_of(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+    return 63 - __clzll(static_cast<long long>(bits));
+#else
+    return 63 - __builtin_clzll(bits);
 #endif
   }
 };

@@ -280,8 +280,9 @@ std::int64_t position_of(const TreeMask& mask, std::int64_t node) {
 /// returns false.
 template <class Visit>
 void walk_back(const TreeMask& mask, std::int64_t node, const Visit& visit) {
-  for (std::int64_t slot = mask.end(node) - 2; slot >= 0; --slot)
-    if (mask.sees(node, slot) && !visit(slot)) return;
+  for (std::int64_t slot = mask.before(node, mask.end(node) - 1); slot >= 0;
+       slot = mask.before(node, slot))
+    if (!visit(slot)) return;
 }
 
 float softplus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
