@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/op_checks.h"
-#include "src/base/error.h"
 
 namespace canopy {
 
@@ -46,11 +45,6 @@ std::int64_t channels(const DeltaRows& rows) { return rows.input.dim(1); }
 void check_state(const char* op, const DeltaRows& rows, ConstTensorView state) {
   if (!state.empty())
     check(op, "a state", state, {rows.update.dim(1), rows.key.dim(2), rows.update.dim(2)}, kF32);
-}
-
-[[noreturn]] void refuse(const char* op) {
-  throw Error(std::string(op) +
-              ": this device has no recurrent layers (gated delta nets) yet; use --device cpu");
 }
 
 }  // namespace
@@ -120,12 +114,5 @@ void Ops::gate_heads(Stream& stream, ConstTensorView fused, TensorView x) {
   check(kOp, "fused", fused, {x.dim(0), x.dim(1), 2, x.dim(2)}, kF32);
   if (x.dim(0) > 0) do_gate_heads(stream, fused, x);
 }
-
-void Ops::do_delta_enter(Stream&, const DeltaEntry&) { refuse("delta_enter"); }
-void Ops::do_delta_rule(Stream&, const DeltaRule&) { refuse("delta_rule"); }
-void Ops::do_delta_fold(Stream&, const DeltaFold&) { refuse("delta_fold"); }
-void Ops::do_gated_norm(Stream&, const GatedNorm&) { refuse("gated_norm"); }
-void Ops::do_take_queries(Stream&, ConstTensorView, TensorView) { refuse("take_queries"); }
-void Ops::do_gate_heads(Stream&, ConstTensorView, TensorView) { refuse("gate_heads"); }
 
 }  // namespace canopy

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/delta.h"
+
 namespace canopy {
 
 AttentionSlices::AttentionSlices(std::int64_t n, std::int64_t heads, std::int64_t kv_heads,
@@ -52,6 +54,11 @@ FewExpertsScratch::FewExpertsScratch(std::int64_t n, std::int64_t rows, std::int
     : inner(aligned(n * dim * std::int64_t{sizeof(std::uint16_t)})),
       bytes(inner + aligned(rows * hidden * std::int64_t{sizeof(std::uint16_t)})) {}
 
+DeltaScratch::DeltaScratch(std::int64_t n, std::int64_t value_heads)
+    : rows(aligned(n * 2 * std::int64_t{sizeof(std::int32_t)})),
+      weights(rows + aligned(n * kLongestWay * std::int64_t{sizeof(std::int32_t)})),
+      bytes(weights + aligned(n * value_heads * kLongestWay * 2 * std::int64_t{sizeof(float)})) {}
+
 std::size_t gpu_scratch_bytes(const Workload& largest) {
   const auto rows = static_cast<std::size_t>(largest.rows);
   const auto columns = static_cast<std::size_t>(largest.columns);
@@ -71,7 +78,10 @@ std::size_t gpu_scratch_bytes(const Workload& largest) {
                 ExpertScratch(largest.rows, largest.columns, largest.expert_hidden).bytes,
                 FewExpertsScratch(largest.rows, kMostRows, largest.columns, largest.expert_hidden)
                     .bytes);
-  return std::max({of_linear, of_keep_kv, of_attention, of_expert});
+  const std::size_t of_delta =
+      DeltaScratch(std::min(largest.delta_rows, DeltaScratch::kMostNodes), largest.delta_heads)
+          .bytes;
+  return std::max({of_linear, of_keep_kv, of_attention, of_expert, of_delta});
 }
 
 }  // namespace canopy

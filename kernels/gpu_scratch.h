@@ -51,6 +51,14 @@ struct FewExpertsScratch {
   std::size_t inner = 0, bytes = 0;
 };
 
+/// Layout of the scratch of the delta rule (kernels/cuda/delta/rule.h) over n nodes, at most
+/// kMostNodes: what their ways are, the rows of these, and their weights. Plain data.
+struct DeltaScratch {
+  static constexpr std::int64_t kMostNodes = 64;  // more are run one after the other
+  DeltaScratch(std::int64_t n, std::int64_t value_heads);
+  std::size_t rows = 0, weights = 0, bytes = 0;
+};
+
 /// Bytes of scratch that the kernels of a GPU need for calls up to `largest` (Ops::scratch_bytes):
 /// also where there is none, to plan for one. Pure.
 std::size_t gpu_scratch_bytes(const Workload& largest);

@@ -195,6 +195,7 @@ struct Workload {
   std::int64_t context = 0;        // prefix + tree nodes
   std::int64_t expert_hidden = 0;  // widest inner row of an expert; 0: no mixture
   std::int64_t delta_rows = 0;     // of delta_rule; 0: there are no recurrent layers
+  std::int64_t delta_heads = 0;    // of their values
 };
 
 struct DeltaEntry;  // of delta.h
@@ -319,13 +320,12 @@ class Ops {
                            std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;
   virtual void do_attend(Stream&, const TreeAttention&) = 0;
-  /// The defaults of these throw Error: a backend may have no recurrent layers.
-  virtual void do_delta_enter(Stream&, const DeltaEntry&);
-  virtual void do_delta_rule(Stream&, const DeltaRule&);
-  virtual void do_delta_fold(Stream&, const DeltaFold&);
-  virtual void do_gated_norm(Stream&, const GatedNorm&);
-  virtual void do_take_queries(Stream&, ConstTensorView, TensorView);
-  virtual void do_gate_heads(Stream&, ConstTensorView, TensorView);
+  virtual void do_delta_enter(Stream&, const DeltaEntry&) = 0;
+  virtual void do_delta_rule(Stream&, const DeltaRule&) = 0;
+  virtual void do_delta_fold(Stream&, const DeltaFold&) = 0;
+  virtual void do_gated_norm(Stream&, const GatedNorm&) = 0;
+  virtual void do_take_queries(Stream&, ConstTensorView, TensorView) = 0;
+  virtual void do_gate_heads(Stream&, ConstTensorView, TensorView) = 0;
   virtual void do_edit_logits(Stream&, ConstTensorView, const LogitEdits&, TensorView) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;

@@ -85,7 +85,7 @@ struct SharedSum {
 /// Error that a kernel found in its data. In memory that the host sees: the next synchronize()
 /// throws it. Of several, any.
 struct Fault {
-  enum Kind : int { kNone, kTokenId, kCacheRow };
+  enum Kind : int { kNone, kTokenId, kCacheRow, kDeltaState };
   std::int64_t value = 0, limit = 0;
   int kind = kNone;
 };

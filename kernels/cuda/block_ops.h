@@ -24,8 +24,9 @@
 
 namespace canopy::cuda {
 
-/// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid),
-/// and loaded, if that is to be done before: launch.load<Kernel>().
+/// Ops by the kernels of this folder, but for those of recurrent layers (delta/ops.h). Launch is
+/// how a kernel is run: launch(stream, kernel, grid), and loaded, if that is to be done before:
+/// launch.load<Kernel>().
 template <class Launch>
 class BlockOps : public Ops {
  public:
@@ -42,6 +43,10 @@ class BlockOps : public Ops {
 
  protected:
   virtual void multiply(Stream& stream, const MatrixProduct& product) = 0;
+
+  Launch launch_;
+  Fault* const fault_;
+  SharedScratch scratch_;
 
  private:
   template <class T = float>
@@ -489,10 +494,6 @@ class BlockOps : public Ops {
         at(q), q.dim(1), count, replacement, rng, first_index, at<std::int32_t>(token)};
     launch_(stream, kernel, kernel.grid(q.dim(0)));
   }
-
-  Launch launch_;
-  Fault* const fault_;
-  SharedScratch scratch_;
 };
 
 }  // namespace canopy::cuda

@@ -5,11 +5,11 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/block_ops.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/delta/ops.h"
 #include "kernels/cuda/find_gpus.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/small_uploads.h"
@@ -33,10 +33,10 @@ struct CudaLaunch {
   }
 };
 
-class CudaOps final : public BlockOps<CudaLaunch> {
+class CudaOps final : public DeltaBlockOps<CudaLaunch> {
  public:
   CudaOps(Device& device, int ordinal, Fault* fault)
-      : BlockOps<CudaLaunch>(device, CudaLaunch{ordinal}, fault),
+      : DeltaBlockOps<CudaLaunch>(device, CudaLaunch{ordinal}, fault),
         ordinal_(ordinal),
         workspace_(device.allocate(Cublas::kWorkspaceBytes)),
         cublas_(workspace_.data()) {}

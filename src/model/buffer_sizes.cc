@@ -97,6 +97,7 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
   if (config.recurrent()) {
     w.columns = std::max<std::int64_t>(w.columns, config.delta.values());
     w.delta_rows = std::min(limits.chunk, limits.max_nodes);
+    w.delta_heads = config.delta.value_heads;
   }
   w.vocab = config.vocab;
   // A layer may have the most KV heads and another the most heads for each of them.

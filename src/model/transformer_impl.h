@@ -57,9 +57,8 @@ struct Transformer::Impl {
     require(ranks == nullptr || device.shares_host_memory(),
             "rows are shared between processes on CPUs alone: a GPU's columns cannot be gathered "
             "yet; use --device cpu");
-    require(!config.recurrent() || (ranks == nullptr && device.shares_host_memory()),
-            "recurrent layers (gated delta nets) run on the CPU of one process alone: use --device "
-            "cpu, and no ranks");
+    require(!config.recurrent() || ranks == nullptr,
+            "recurrent layers (gated delta nets) run in one process alone: use no ranks");
     require(!config.recurrent() ||
                 (config.form.norm_inputs && !config.form.norm_after && !config.form.parallel),
             "a delta net reads normalised rows");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "src/engine/prompt_cache.h"
 #include "tests/engine/session_kit.h"
 #include "tests/error_of.h"
+#include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {
 namespace {
@@ -142,6 +144,46 @@ TEST_P(RecurrentEngine, TheLedgerHasTheStatesOfAllTexts) {
   const ModelConfig config = Checkpoint::open(target()).config();
   const KvRoom room = one.plan().kv_room();
   EXPECT_EQ(line(one, "target"), RecurrentState::bytes_needed(config, room.slots, room.nodes));
+}
+
+TEST_P(RecurrentEngine, ADeviceWithMemoryOfItsOwnHoldsWhatThePlanSaysAndLeadsToOneText) {
+  std::vector<std::string> kinds{"emulated"};
+  if (!find_gpus().all.empty()) kinds.push_back("cuda");
+  for (const std::string& kind : kinds) {
+    std::map<SpeculationMethod, std::vector<TokenId>> texts;
+    for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia})
+      for (const bool resident : {true, false}) {
+        SCOPED_TRACE(kind + ", " + name(method) + (resident ? ", resident" : ", streamed"));
+        EngineOptions options = options_for(method, method == SpeculationMethod::kNone ? 0 : 24);
+        HardwareProfile profile = made_up_cost()->profile();
+        profile.upload_bytes_per_second = 2e10;
+        options.plan.cost = std::make_shared<const CostModel>(std::move(profile));
+        if (!resident) options.plan.resident = 0;
+        EmulatedCuda* device = nullptr;
+        options.make_device = [&]() -> std::unique_ptr<Device> {
+          if (kind == "cuda")
+            return make_device({.kind = "cuda", .gpu_memory = std::size_t{5} << 30});
+          auto made =
+              std::make_unique<EmulatedCuda>(EmulatedCuda::Options{.memory = std::size_t{1} << 30});
+          device = made.get();
+          return made;
+        };
+        Engine engine(files(method != SpeculationMethod::kNone), options);
+        const std::vector<TokenId> text = engine.generate(asked(5, kPrompt, 100)).tokens;
+        // On a GPU products of other numbers of rows are rounded otherwise.
+        std::vector<TokenId>& expected = texts[kind == "cuda" ? method : SpeculationMethod::kAuto];
+        if (expected.empty()) expected = text;
+        EXPECT_EQ(text, expected);
+        const Plan& plan = engine.plan();
+        ASSERT_TRUE(plan.device);
+        EXPECT_TRUE(std::ranges::any_of(plan.device->ledger, [](const LedgerEntry& entry) {
+          return entry.what.starts_with("target states of recurrent layers") && entry.bytes > 0;
+        }));
+        if (device) {
+          EXPECT_LE(device->card().most_held(), plan.device->total());
+        }
+      }
+  }
 }
 
 TEST_P(RecurrentEngine, WhatItCannotIsRefusedByName) {

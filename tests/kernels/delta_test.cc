@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/error_of.h"
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/delta_cases.h"
 
@@ -23,30 +24,19 @@ struct Bounded {
   double value = 0, error = 0;
 };
 
-class DeltaTest : public testing::TestWithParam<DeltaSizes> {
+const DeltaSizes kSizes[] = {
+    {2, 4, 8, 12}, {2, 6, 5, 16, true}, {1, 1, 16, 7}, {3, 3, 32, 64}, {2, 4, 20, 130}};
+
+class DeltaTest : public OnEachDevice {
  protected:
-  void SetUp() override {
-    device_ = make_device({.kind = "cpu", .threads = 3});
-    stream_ = device_->make_stream("test");
-  }
-  template <class T>
-  OnDevice send(const std::vector<T>& values) {
-    return {*device_, *stream_, bytes_of(values)};
-  }
-  Ops& ops() { return device_->ops(); }
-
-  void on_each_instruction_set(const std::function<void()>& body) {
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-      SCOPED_TRACE(hwy::TargetName(target));
-      hwy::SetSupportedTargetsForTest(target);
-      body();
-      stream_->synchronize();
+  /// Calls body for layers of a few sizes, once per instruction set.
+  void on_each_size(const std::function<void(const DeltaSizes&)>& body) {
+    for (const DeltaSizes& s : kSizes) {
+      SCOPED_TRACE(testing::Message() << s.key_heads << " of " << s.key_dim << " and "
+                                      << s.value_heads << " of " << s.value_dim);
+      on_each_instruction_set([&] { body(s); });
     }
-    hwy::SetSupportedTargetsForTest(0);
   }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
 };
 
 /// Wrong equations, which the bounds must not cover.
@@ -92,12 +82,11 @@ std::vector<Bounded> entered_row(const DeltaLayer& layer, const std::vector<std:
 }
 
 TEST_P(DeltaTest, ConvolvesAlongThePathAndNormalisesAsPlainLoopsDo) {
-  const DeltaSizes s = GetParam();
-  constexpr std::size_t kPrefix = 5, kNodes = 23;
-  const DeltaLayer layer(s, kPrefix + kNodes, 3);
-  on_each_instruction_set([&] {
-    KeptRows kept(*device_, *stream_, s, kPrefix + kNodes, 9);
-    TextRun run(*device_, *stream_, s, layer, kept);
+  on_each_size([&](const DeltaSizes& s) {
+    constexpr std::size_t kPrefix = 5, kNodes = 23;
+    const DeltaLayer layer(s, kPrefix + kNodes, 3);
+    KeptRows kept(device(), stream(), s, kPrefix + kNodes, 9);
+    TextRun run(device(), stream(), s, layer, kept);
     std::vector<std::size_t> first(kPrefix), rows(kNodes);
     std::iota(first.begin(), first.end(), 0);
     std::iota(rows.begin(), rows.end(), kPrefix);
@@ -127,9 +116,12 @@ TEST_P(DeltaTest, ConvolvesAlongThePathAndNormalisesAsPlainLoopsDo) {
         const double x = double{layer.a[own]} + double{layer.dt[h]};
         const double g = std::exp(double{layer.rate[h]}) * std::log1p(std::exp(x));
         const double beta = 1 / (1 + std::exp(-double{layer.b[own]}));
-        EXPECT_NEAR(run.betas[i * s.value_heads + h], beta, 4 * kEps * beta);
+        // An exponential is off by two units in the last place on a GPU: by 4 kEps. Then a sum and
+        // a quotient.
+        EXPECT_NEAR(run.betas[i * s.value_heads + h], beta, 6 * kEps * beta);
         // Error of g: that of the rate, of the sum, which softplus damps, and of its function.
-        const double of_g = 8 * kEps * g + 2 * kEps * std::exp(double{layer.rate[h]}) * std::abs(x);
+        const double of_g =
+            12 * kEps * g + 2 * kEps * std::exp(double{layer.rate[h]}) * std::abs(x);
         EXPECT_NEAR(decays[own], std::exp(-g), std::exp(-g) * (of_g + 4 * kEps));
       }
     }
@@ -208,13 +200,12 @@ struct Rule {
 };
 
 TEST_P(DeltaTest, FollowsTheRuleAlongPathsFromTwoAnchorsWithinRounding) {
-  const DeltaSizes s = GetParam();
-  // The tree's nodes lie on both sides of the position from which a second anchor is read.
-  constexpr std::size_t kNodes = 21, kSecond = kAnchorStep + kDeepestTree, kPrefix = kSecond - 2;
-  const DeltaLayer layer(s, kPrefix + kNodes, 5);
-  on_each_instruction_set([&] {
-    KeptRows kept(*device_, *stream_, s, kPrefix + kNodes, 2);
-    TextRun run(*device_, *stream_, s, layer, kept);
+  on_each_size([&](const DeltaSizes& s) {
+    // The tree's nodes lie on both sides of the position from which a second anchor is read.
+    constexpr std::size_t kNodes = 21, kSecond = kAnchorStep + kDeepestTree, kPrefix = kSecond - 2;
+    const DeltaLayer layer(s, kPrefix + kNodes, 5);
+    KeptRows kept(device(), stream(), s, kPrefix + kNodes, 2);
+    TextRun run(device(), stream(), s, layer, kept);
     std::vector<std::size_t> chain(kPrefix), rows(kNodes);
     std::iota(chain.begin(), chain.end(), 0);
     std::iota(rows.begin(), rows.end(), kPrefix);
@@ -224,7 +215,7 @@ TEST_P(DeltaTest, FollowsTheRuleAlongPathsFromTwoAnchorsWithinRounding) {
     const TensorView moved =
         state.view(DType::kF32, {dim(s.value_heads), dim(s.key_dim), dim(s.value_dim)});
     const KeyHeads heads = s.by_turns ? KeyHeads::kByTurns : KeyHeads::kInGroups;
-    ops().delta_fold(*stream_, {kept.view(), {}, moved, heads});
+    ops().delta_fold(stream(), {kept.view(), {}, moved, heads});
     const Floats after = state.read<float>();
     std::mt19937 random(4);
     const Paths paths = random_paths(kNodes, random);
@@ -291,23 +282,22 @@ TEST_P(DeltaTest, FollowsTheRuleAlongPathsFromTwoAnchorsWithinRounding) {
 }
 
 TEST_P(DeltaTest, GivesATreesNodesTheBitsOfTheirPathsAsChains) {
-  const DeltaSizes s = GetParam();
-  constexpr std::size_t kNodes = 64, kSecond = kAnchorStep + kDeepestTree, kPrefix = kSecond - 3;
-  const DeltaLayer layer(s, kPrefix + kNodes, 6);
-  std::vector<std::size_t> chain(kPrefix), rows(kNodes);
-  std::iota(chain.begin(), chain.end(), 0);
-  std::iota(rows.begin(), rows.end(), kPrefix);
-  const KeyHeads heads = s.by_turns ? KeyHeads::kByTurns : KeyHeads::kInGroups;
-  on_each_instruction_set([&] {
+  on_each_size([&](const DeltaSizes& s) {
+    constexpr std::size_t kNodes = 64, kSecond = kAnchorStep + kDeepestTree, kPrefix = kSecond - 3;
+    const DeltaLayer layer(s, kPrefix + kNodes, 6);
+    std::vector<std::size_t> chain(kPrefix), rows(kNodes);
+    std::iota(chain.begin(), chain.end(), 0);
+    std::iota(rows.begin(), rows.end(), kPrefix);
+    const KeyHeads heads = s.by_turns ? KeyHeads::kByTurns : KeyHeads::kInGroups;
     const auto start = [&](TextRun& run, KeptRows& kept, OnDevice& state) {
       run.nodes(0, 0, chain, {}, {});
       const TensorView moved =
           state.view(DType::kF32, {dim(s.value_heads), dim(s.key_dim), dim(s.value_dim)});
-      ops().delta_fold(*stream_, {kept.view(), {}, moved, heads});
+      ops().delta_fold(stream(), {kept.view(), {}, moved, heads});
       return std::array<DeltaState, 2>{DeltaState{}, {kAnchorStep, moved}};
     };
-    KeptRows kept(*device_, *stream_, s, kPrefix + kNodes, 2);
-    TextRun tree(*device_, *stream_, s, layer, kept);
+    KeptRows kept(device(), stream(), s, kPrefix + kNodes, 2);
+    TextRun tree(device(), stream(), s, layer, kept);
     OnDevice state = send(Floats(s.state()));
     std::mt19937 random(8);
     const Paths paths = random_paths(kNodes, random);
@@ -315,8 +305,8 @@ TEST_P(DeltaTest, GivesATreesNodesTheBitsOfTheirPathsAsChains) {
     tree.nodes(kPrefix, 0, rows, paths, states);
     const std::size_t width = s.value_heads * s.value_dim;
     for (const std::size_t node : {std::size_t{0}, kNodes / 2, kNodes - 2, kNodes - 1}) {
-      KeptRows other(*device_, *stream_, s, kPrefix + kNodes, 12);  // other places
-      TextRun alone(*device_, *stream_, s, layer, other);
+      KeptRows other(device(), stream(), s, kPrefix + kNodes, 12);  // other places
+      TextRun alone(device(), stream(), s, layer, other);
       OnDevice own_state = send(Floats(s.state()));
       const auto own_states = start(alone, other, own_state);
       std::vector<std::size_t> path;
@@ -332,14 +322,14 @@ TEST_P(DeltaTest, GivesATreesNodesTheBitsOfTheirPathsAsChains) {
 }
 
 TEST_P(DeltaTest, NormalisesHeadsAndGatesThem) {
-  const auto n = GetParam().value_dim;
-  std::mt19937 random(1);
-  const Floats x = random_floats(3 * n, random, 2), g = random_floats(n, random),
-               z = random_floats(3 * n, random, 3);
-  constexpr float kEpsilon = 1e-5f;
-  on_each_instruction_set([&] {
+  on_each_size([&](const DeltaSizes& s) {
+    const auto n = s.value_dim;
+    std::mt19937 random(1);
+    const Floats x = random_floats(3 * n, random, 2), g = random_floats(n, random),
+                 z = random_floats(3 * n, random, 3);
+    constexpr float kEpsilon = 1e-5f;
     OnDevice of_x = send(x), of_g = send(g), of_z = send(z);
-    ops().gated_norm(*stream_,
+    ops().gated_norm(stream(),
                      {of_x.view(DType::kF32, {3, dim(n)}), of_g.view(DType::kF32, {dim(n)}),
                       of_z.view(DType::kF32, {3, dim(n)}), kEpsilon});
     const Floats got = of_x.read<float>();
@@ -359,15 +349,15 @@ TEST_P(DeltaTest, NormalisesHeadsAndGatesThem) {
 }
 
 TEST_P(DeltaTest, TakesQueriesApartFromTheirGates) {
-  const auto n = GetParam().value_dim;
-  std::mt19937 random(1);
-  const Floats fused = random_floats(2 * 3 * 2 * n, random, 3),
-               x = random_floats(2 * 3 * n, random);
-  on_each_instruction_set([&] {
+  on_each_size([&](const DeltaSizes& s) {
+    const auto n = s.value_dim;
+    std::mt19937 random(1);
+    const Floats fused = random_floats(2 * 3 * 2 * n, random, 3),
+                 x = random_floats(2 * 3 * n, random);
     OnDevice of_fused = send(fused), of_q = send(Floats(x.size())), of_x = send(x);
     const TensorView both = of_fused.view(DType::kF32, {2, 3, 2, dim(n)});
-    ops().take_queries(*stream_, both, of_q.view(DType::kF32, {2, 3, dim(n)}));
-    ops().gate_heads(*stream_, both, of_x.view(DType::kF32, {2, 3, dim(n)}));
+    ops().take_queries(stream(), both, of_q.view(DType::kF32, {2, 3, dim(n)}));
+    ops().gate_heads(stream(), both, of_x.view(DType::kF32, {2, 3, dim(n)}));
     const Floats q = of_q.read<float>(), gated = of_x.read<float>();
     for (std::size_t head = 0; head < 6; ++head)
       for (std::size_t k = 0; k < n; ++k) {
@@ -380,38 +370,33 @@ TEST_P(DeltaTest, TakesQueriesApartFromTheirGates) {
 }
 
 TEST_P(DeltaTest, RefusesNodesWhoseStateIsNotGiven) {
-  const DeltaSizes s = GetParam();
+  const DeltaSizes& s = kSizes[0];
   constexpr std::size_t kPrefix = kAnchorStep + kDeepestTree;
   const DeltaLayer layer(s, kPrefix + 1, 5);
-  KeptRows kept(*device_, *stream_, s, kPrefix + 1, 2);
-  TextRun run(*device_, *stream_, s, layer, kept);
+  KeptRows kept(device(), stream(), s, kPrefix + 1, 2);
+  TextRun run(device(), stream(), s, layer, kept);
   EXPECT_THROW(run.nodes(kPrefix, 0, {kPrefix}, {}, {}), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, DeltaTest,
-                         testing::Values(DeltaSizes{2, 4, 8, 12}, DeltaSizes{2, 6, 5, 16, true},
-                                         DeltaSizes{1, 1, 16, 7}, DeltaSizes{3, 3, 32, 64},
-                                         DeltaSizes{2, 4, 20, 130}),
-                         [](const auto& info) {
-                           const DeltaSizes& s = info.param;
-                           return std::to_string(s.key_heads) + "of" + std::to_string(s.key_dim) +
-                                  "and" + std::to_string(s.value_heads) + "of" +
-                                  std::to_string(s.value_dim);
-                         });
-
-TEST(DeltaOfAnotherDevice, IsRefusedByName) {
-  EmulatedCuda device;
-  const auto stream = device.make_stream("test");
-  Buffer memory = device.allocate(64);
-  const TensorView x(memory.data(), DType::kF32, {1, 1, 4}),
-      fused(memory.data(), DType::kF32, {1, 1, 2, 4});
-  try {
-    device.ops().gate_heads(*stream, fused, x);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("recurrent layers"), std::string::npos);
+TEST_P(DeltaTest, RefusesOnAGpuWhatABlockHasNoRoomFor) {
+  if (device().shares_host_memory()) GTEST_SKIP() << "a CPU has room";
+  for (const DeltaSizes& s : {DeltaSizes{1, 1, 513, 4}, DeltaSizes{1, 65, 8, 4}}) {
+    KeptRows kept(device(), stream(), s, 1, 2);
+    OnDevice mixed = send(Floats(s.channels())), beta = send(Floats(s.value_heads)),
+             out = send(Floats(s.value_heads * s.value_dim));
+    const std::int64_t heads = dim(s.value_heads);
+    const DeltaRule call{{kept.view(), {}, 0, 0},
+                         mixed.view(DType::kF32, {1, dim(s.channels())}),
+                         beta.view(DType::kF32, {1, heads}),
+                         {},
+                         KeyHeads::kInGroups,
+                         out.view(DType::kF32, {1, heads, dim(s.value_dim)})};
+    EXPECT_NE(error_of([&] { ops().delta_rule(stream(), call); }).find("are supported"),
+              std::string::npos);
   }
 }
+
+CANOPY_ON_EACH_DEVICE(DeltaTest);
 
 }  // namespace
 }  // namespace canopy

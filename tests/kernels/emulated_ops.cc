@@ -1,14 +1,14 @@
-#include "kernels/cuda/block_ops.h"
+#include "kernels/cuda/delta/ops.h"
 #include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {
 
 namespace {
 
-class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
+class EmulatedOps final : public cuda::DeltaBlockOps<SerialLaunch> {
  public:
   EmulatedOps(Device& device, const SerialLaunch& launch)
-      : BlockOps<SerialLaunch>(device, launch, launch.fault), card_(*launch.card) {}
+      : DeltaBlockOps<SerialLaunch>(device, launch, launch.fault), card_(*launch.card) {}
 
  private:
   void multiply(Stream& stream, const cuda::MatrixProduct& p) override {

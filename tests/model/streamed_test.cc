@@ -60,7 +60,6 @@ TEST_P(StreamedTest, EqualsResidentBitForBit) {
 TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
   const Checkpoint checkpoint =
       Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
-  if (checkpoint.config().recurrent()) GTEST_SKIP() << "such a device has no recurrent layers";
   EmulatedCuda device;
   Notes notes;
   const SweepLayout layout = lay_out_sweep(checkpoint);

@@ -66,6 +66,11 @@ float fma_down(float a, float b, float c) {
   return above ? std::nextafter(nearest, -std::numeric_limits<float>::infinity()) : nearest;
 }
 
+/// a + b, rounded towards zero.
+float add_to_zero(float a, float b) {
+  return double{a} + b < 0 ? -fma_down(-a, 1, -b) : fma_down(a, 1, b);
+}
+
 template <class T>
 T flushed(T x) {
   return std::abs(x) < std::numeric_limits<T>::min() ? std::copysign(T{0}, x) : x;
@@ -87,6 +92,8 @@ void define_floats(Definitions& all) {
   define_arithmetic<double>(all, "f64");
   define<float(float, float, float)>(all, "fma.rm.f32",
                                      [](float a, float b, float c) { return fma_down(a, b, c); });
+  define<float(float, float)>(all, "add.rz.f32",
+                              [](float a, float b) { return add_to_zero(a, b); });
   define<float(float)>(all, "ex2.approx.f32",
                        [](float x) { return static_cast<float>(std::exp2(double{x})); });
   define<float(float)>(all, "ex2.approx.ftz.f32", [](float x) {

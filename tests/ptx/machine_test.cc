@@ -256,6 +256,9 @@ TEST(PtxArithmetic, RoundsAsTheNamesSay) {
   EXPECT_EQ(of("fma.rm.f32 %f2, %f1, %f1, 0f3F800000;", 0x1p-15f), bits(1));
   EXPECT_EQ(of("neg.f32 %f3, %f1; fma.rm.f32 %f2, %f1, %f3, 0f3F800000;", 0x1p-15f),
             bits(1 - 0x1p-24f));
+  EXPECT_EQ(of("add.rz.f32 %f2, %f1, 0f3F800000;", 0x1.8p-24f), bits(1));
+  EXPECT_EQ(of("add.rz.f32 %f2, %f1, 0fBF800000;", -0x1.8p-24f), bits(-1));
+  EXPECT_EQ(of("add.rz.f32 %f2, %f1, 0f3F800000;", -0x1p-26f), bits(1 - 0x1p-24f));
   EXPECT_EQ(of("fma.rn.f32 %f2, %f1, %f1, 0fBF800000;", 1 + 0x1p-12f), bits(0x1p-11f + 0x1p-24f));
   EXPECT_EQ(of("ex2.approx.ftz.f32 %f2, %f1;", 0), bits(1));
   EXPECT_EQ(of("ex2.approx.ftz.f32 %f2, %f1;", -140), bits(0));

@@ -38,6 +38,7 @@ class NvccKernels : public testing::Test {
     stream_ = device_->make_stream("test");
   }
   const PtxRunner& runner() const { return *runner_; }
+  Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
   Ops& ops() { return device_->ops(); }
   /// Returns the faults in all that has been queued.

@@ -6,6 +6,7 @@
 
 #include "src/base/formats/fp8_format.h"
 #include "src/convert/pack/pack_row.h"
+#include "tests/kernels/delta_cases.h"
 #include "tests/ptx/nvcc_kernels.h"
 
 namespace canopy::ptx {
@@ -20,6 +21,7 @@ class KernelTraffic : public NvccKernels {
     run_products();
     run_attention(8);
     run_attention(64);
+    run_delta();
     run_sampling();
   }
 
@@ -122,6 +124,25 @@ class KernelTraffic : public NvccKernels {
     ops().store_kv(stream(), floats({n, kKvHeads, kColumns}), floats({n, kKvHeads, kColumns}),
                    call.prefix, 0, call.kv);
     ops().attend(stream(), call);
+  }
+  /// A text whose state moves on, and then a few nodes.
+  void run_delta() {
+    constexpr std::size_t kText = kAnchorStep, kNodes = 8, kHeads = 4, kColumns = 128;
+    const DeltaSizes size{2, kHeads, kColumns, kColumns};
+    const DeltaLayer layer(size, kText + kNodes, 1);
+    KeptRows kept(device(), stream(), size, kText + kNodes, 2);
+    TextRun run(device(), stream(), size, layer, kept);
+    std::vector<std::size_t> rows(kText + kNodes);
+    std::iota(rows.begin(), rows.end(), 0);
+    run.nodes(0, 0, {rows.begin(), rows.begin() + kText}, {}, {});
+    ops().delta_fold(stream(), {kept.view(), {}, floats({kHeads, kColumns, kColumns})});
+    run.nodes(kText, 0, {rows.begin() + kText, rows.end()}, {}, {});
+    const TensorView x = floats({kNodes, kHeads * kColumns});
+    ops().gated_norm(stream(), {x, floats({kHeads * kColumns}), x, 1e-5f});
+    const TensorView heads(x.data(), DType::kF32, {kNodes, kHeads, kColumns}),
+        fused = floats({kNodes, kHeads, 2, kColumns});
+    ops().take_queries(stream(), fused, heads);
+    ops().gate_heads(stream(), fused, heads);
   }
   void run_sampling() {
     constexpr std::int64_t kRows = 2, kVocab = 16000, kDraws = 4;

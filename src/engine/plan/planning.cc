@@ -113,10 +113,6 @@ constexpr int kRecurrentLevels = kDeepestTree + 1;
 void check_recurrent(const PlanRequest& request, SpeculationMethod method, const SweepLayout& sweep,
                      const std::string& whose) {
   if (!sweep.config.recurrent()) return;
-  if (request.device_memory)
-    throw Error("the " + whose +
-                " has recurrent layers (gated delta nets), which run on the CPU alone yet: use "
-                "--device cpu");
   if (request.beams)
     throw Error("a beam search keeps more of its beams' ends than the states of the " + whose +
                 "'s recurrent layers go back: give no --num-beams");
