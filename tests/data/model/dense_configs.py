@@ -275,7 +275,7 @@ def add_own_heads(out, config):
 def add_own_keys(out, config, weights):
     """The keys of GGUF that these families have."""
     kind, window = config["model_type"], config.get("sliding_window")
-    if window and kind != "qwen2":
+    if window and kind not in ("qwen2", "qwen2_moe"):  # whose windows are off
         out.add_sliding_window(window)
     if kind in ("olmo3", "exaone4"):
         types = config.get("layer_types") or [

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tiny checkpoints of this directory and their goldens (NAME.golden.json).
 
-  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate,
-  for whole numbers compressed-tensors, for tables bitsandbytes; about a minute)
+  make_goldens.py [NAME...]   (needs what requirements.txt names; about a minute)
 
 Each family of decoder gets a random checkpoint with a real config of its kind, in the spelling of
 transformers 4 or 5; formats get theirs: shards, odd offsets, GGUF with every tensor type. Weights
