@@ -42,7 +42,7 @@ FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
     "hwy/": "kernels/cpu/", "nanobind/": "python/", "mpi": "src/cluster/mpi_transport.cc",
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
-    "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack/pack.cc",
+    "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack/checksum.cc",
                "src/engine/prompt_cache.cc"),
     "boost/program_options": "src/cli/", "boost/asio": "src/server/http/", "boost/beast": "src/server/http/",
     "src/engine/runtime.h": "src/engine/", "src/engine/plan/decisions.h": "src/engine/plan/",

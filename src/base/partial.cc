@@ -40,19 +40,28 @@ void remove_leftover(const fs::path& name) {
   if (failed) throw Error("cannot replace " + name.string() + ": " + failed.message());
 }
 
+UniqueFd open_directory(const fs::path& name) {
+  return UniqueFd(open(name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
 UniqueFd make(const fs::path& name, Partial::Kind kind) {
   if (kind == Partial::Kind::kFile)
     return UniqueFd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (mkdir(name.c_str(), 0777) != 0) return UniqueFd();
-  return UniqueFd(open(name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return open_directory(name);
 }
 
 }  // namespace
 
-Partial::Partial(fs::path path, Kind kind) : path_(std::move(path)), name_(path_) {
+Partial::Partial(fs::path path, Kind kind, Leftover leftover)
+    : path_(std::move(path)), name_(path_) {
   name_ += ".canopy-partial";
-  remove_leftover(name_);
-  lock_ = make(name_, kind);
+  if (leftover == Leftover::kTaken) lock_ = open_directory(name_);
+  kept_ = lock_.is_open();
+  if (!kept_) {
+    remove_leftover(name_);
+    lock_ = make(name_, kind);
+  }
   if (!lock_.is_open())
     throw Error("cannot write " + path_.string() + ": cannot make " + name_.string() + ": " +
                 std::strerror(errno));
@@ -62,7 +71,7 @@ Partial::Partial(fs::path path, Kind kind) : path_(std::move(path)), name_(path_
 
 Partial::~Partial() {
   std::error_code ignored;  // nothing better can be done while unwinding
-  if (!published_) fs::remove_all(name_, ignored);
+  if (!published_ && !kept_) fs::remove_all(name_, ignored);
 }
 
 void Partial::publish() {

@@ -6,15 +6,18 @@
 
 namespace canopy {
 
-/// An output until it is complete: PATH.canopy-partial, next to the place that it will take. A file
-/// of that name is a killed run's, and is replaced; a run that still writes it holds a lock. One
-/// thread.
+/// An output until it is complete: PATH.canopy-partial, next to the place that it will take. What
+/// has that name already is an earlier run's, and is replaced, or a directory taken over; a run
+/// that still writes it holds a lock. One thread.
 class Partial {
  public:
   enum class Kind : std::uint8_t { kFile, kDirectory };
-  /// Makes it, empty. Throws Error if it cannot be made, or another run is writing it.
-  Partial(std::filesystem::path path, Kind kind);
-  ~Partial();  // removes it unless it was published
+  /// Treatment of a directory that has the name already.
+  enum class Leftover : std::uint8_t { kReplaced, kTaken };
+  /// Makes it, empty, or takes what was left and keeps that until drop(). Throws Error if it cannot
+  /// be made, or another run is writing it.
+  Partial(std::filesystem::path path, Kind kind, Leftover leftover = Leftover::kReplaced);
+  ~Partial();  // removes it unless it was published or is kept
   Partial(const Partial&) = delete;
   Partial& operator=(const Partial&) = delete;
 
@@ -23,11 +26,13 @@ class Partial {
   int descriptor() const { return lock_.get(); }  // a file's is open for writing
   /// Gives the output its own name, in place of what has that. Throws Error.
   void publish();
+  void keep() { kept_ = true; }
+  void drop() { kept_ = false; }
 
  private:
   std::filesystem::path path_, name_;
   UniqueFd lock_;
-  bool published_ = false;
+  bool published_ = false, kept_ = false;
 };
 
 }  // namespace canopy

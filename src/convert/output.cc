@@ -44,14 +44,6 @@ fs::path without_trailing_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-void sync_directory(const fs::path& path) {
-  const UniqueFd descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptor.is_open()) throw Error("cannot open " + path.string() + ": " + reason(errno));
-  // Some file systems have nothing to sync in a directory and say EINVAL.
-  if (fsync(descriptor.get()) != 0 && errno != EINVAL)
-    throw Error("cannot sync " + path.string() + ": " + reason(errno));
-}
-
 [[noreturn]] void refuse_to_replace(const fs::path& path) {
   throw Error(path.string() + " exists and is not replaced; remove it or choose another name");
 }
@@ -87,6 +79,17 @@ bool same_bytes(const fs::path& first, const fs::path& second) {
   return a.eof() && b.eof();
 }
 
+std::uint64_t bytes_of_files(const fs::path& directory) {
+  std::uint64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    std::error_code failed;
+    if (!fs::is_regular_file(entry.symlink_status(failed))) continue;
+    const std::uintmax_t size = entry.file_size(failed);
+    if (!failed) bytes += size;
+  }
+  return bytes;
+}
+
 /// Both hold files of the same names and bytes, and nothing else.
 bool same_files(const fs::path& first, const fs::path& second) {
   std::size_t files = 0;
@@ -103,17 +106,37 @@ bool same_files(const fs::path& first, const fs::path& second) {
 
 }  // namespace
 
-StagedOutput::StagedOutput(const fs::path& path, Kind kind, std::uint64_t bytes, Existing existing)
+void sync_directory(const fs::path& path) {
+  const UniqueFd descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor.is_open()) throw Error("cannot open " + path.string() + ": " + reason(errno));
+  // Some file systems have nothing to sync in a directory and say EINVAL.
+  if (fsync(descriptor.get()) != 0 && errno != EINVAL)
+    throw Error("cannot sync " + path.string() + ": " + reason(errno));
+}
+
+StagedOutput::StagedOutput(const fs::path& path, Kind kind, std::uint64_t bytes, Existing existing,
+                           Leftover leftover)
     : kind_(kind),
       exists_(existing == Existing::kKeptIfTheSame &&
               is_filled_directory(without_trailing_slash(path))),
-      partial_(checked(without_trailing_slash(path), kind, existing), kind) {
+      partial_(checked(without_trailing_slash(path), kind, existing), kind, leftover) {
   const fs::path parent = parent_of(partial_.path());
+  const std::uint64_t left = kind == Kind::kDirectory ? bytes_of_files(partial()) : 0;
   if (const std::uint64_t free = free_bytes(parent);
-      free < bytes)  // a leftover has made room by now
+      free + left < bytes)  // a leftover that is replaced has made room by now
     throw Error("not enough room for " + partial_.path().string() + ": needs " +
                 format_size(bytes) + ", " + format_size(free) + " free on the file system of " +
                 parent.string());
+}
+
+void StagedOutput::keep_only(std::initializer_list<std::string_view> names) {
+  const std::vector<fs::directory_entry> there(fs::directory_iterator(partial()), {});
+  for (const fs::directory_entry& entry : there) {
+    if (std::ranges::find(names, entry.path().filename().string()) != names.end()) continue;
+    std::error_code failed;
+    fs::remove_all(entry.path(), failed);
+    if (failed) throw Error("cannot remove " + entry.path().string() + ": " + failed.message());
+  }
 }
 
 void StagedOutput::require_same() const {
@@ -127,12 +150,15 @@ void StagedOutput::publish() {
   sync_directory(parent_of(partial_.path()));
 }
 
-OutputFile::OutputFile(fs::path path, std::uint64_t bytes)
+OutputFile::OutputFile(fs::path path, std::uint64_t bytes, std::uint64_t kept)
     : path_(std::move(path)),
       expected_(bytes),
-      descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+      flushed_(kept),
+      pushed_(kept),
+      descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
   buffer_.reserve(kBufferBytes);
   if (!descriptor_.is_open()) throw Error("cannot create " + path_.string() + ": " + reason(errno));
+  cut(kept);
 }
 
 void OutputFile::fail(const char* what, int error) const {
@@ -203,6 +229,11 @@ void OutputFile::push_to_disk(std::uint64_t until) {
                   POSIX_FADV_DONTNEED);
   }
   pushed_ = until;
+}
+
+void OutputFile::sync() {
+  flush();
+  if (fdatasync(descriptor_.get()) != 0) fail("sync", errno);
 }
 
 void OutputFile::finish() {

@@ -49,6 +49,7 @@ def is_json(path):
 
 class Command:
     """A command, what it writes, and whether that is whole: equal to what an undisturbed run wrote, or JSON."""
+    GO_ON = ("pack", "repack")  # of which a run that is stopped leaves what it has done
 
     def __init__(self, name, words, outputs, same):
         self.name, self.words, self.outputs, self.same = name, [CANOPY, *map(str, words)], outputs, same
@@ -187,7 +188,8 @@ class Killing:
             self.say(f"inflate, {how.name}: {there[0].name} is there without the other")
         for path in there if command.same else []:  # which is not replaced
             remove(path)
-        if how != signal.SIGKILL and code != -how:  # a signal before the program has its handlers is the system's to handle
+        # A signal before the program has its handlers is the system's to handle.
+        if how != signal.SIGKILL and code != -how and command.name not in command.GO_ON:
             self.leftovers(command, f"ended by {how.name}", before)
         for path in (self.dir / "cache").rglob("*.json"):
             if not is_json(path):

@@ -3,10 +3,14 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import struct
+import subprocess
+import time
 import unittest
 
-from support import DATA, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
+from pack_kills import killed_until_done
+from support import CANOPY, DATA, PATIENCE, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
 
 
 def header_of(model):
@@ -121,6 +125,47 @@ class Pack(TempDirCase):
         self.assertEqual(json.loads(again.stdout)["tokens"], expected)
         self.assertEqual((rows / "model.safetensors").stat().st_ino, written)
         self.assertEqual([path for path in self.dir.iterdir() if path.name.startswith("rows")], [rows])
+
+    def test_a_run_that_is_killed_goes_on_where_it_was_cut(self):
+        model = self.dir / "larger"
+        self.assertEqual(run("inflate", "-m", self.dir / "tiny", "-o", model, "--size", "30M").returncode, 0)
+        wrong, kills, _ = killed_until_done(self.dir, ["pack", "-m", model, "-t", "1"], kills=5, seed=1)
+        self.assertEqual(wrong, [])
+        self.assertEqual(kills, 5)
+
+    def interrupted(self, *words, output):
+        """Ctrl-C once some units are done: what the run says."""
+        journal = output.with_name(output.name + ".canopy-partial") / "pack.journal"
+        for _ in range(10):
+            process = subprocess.Popen([CANOPY, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, text=True)
+            while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 2):
+                time.sleep(0.001)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60 * PATIENCE)[1]
+            if process.returncode != 0:
+                self.assertEqual(process.returncode, 130, said)
+                return said
+            shutil.rmtree(output)  # it was faster
+        self.fail("every run was over before Ctrl-C came")
+
+    def test_a_run_that_is_interrupted_says_how_it_goes_on_and_does(self):
+        model = self.dir / "larger"
+        self.assertEqual(run("inflate", "-m", self.dir / "tiny", "-o", model, "--size", "60M").returncode, 0)
+        words = "pack", "-m", model, "-t", "1"
+        self.assertEqual(run(*words, "-o", self.dir / "whole").returncode, 0)
+        said = self.interrupted(*words, "-o", self.packed, output=self.packed)
+        partial = self.dir / "packed" / "model.canopy-partial"
+        self.assertFalse(self.packed.exists())
+        self.assertIn(f"{partial} keeps what is done: the same command goes on with it; or remove it", said)
+        self.fails("inspect", partial, says=[partial])
+        again = run(*words, "-o", self.packed)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertRegex(again.stderr, rf"note: goes on with {partial}, .*: [1-9]\d+ bytes \(.*\) are taken over\n")
+        self.assertEqual(sorted(path.name for path in self.packed.iterdir()), sorted(path.name for path in (self.dir / "whole").iterdir()))
+        for path in self.packed.iterdir():
+            self.assertEqual(path.read_bytes(), (self.dir / "whole" / path.name).read_bytes(), path.name)
+        self.assertFalse(partial.exists())
 
     def test_what_is_repacked_is_not_taken_for_another_model(self):
         self.assertEqual(run("pack", "-m", DATA / "model" / "llama_nf4", "-o", self.dir / "rows").returncode, 0)

@@ -8,6 +8,7 @@
 #include "src/cli/commands/commands.h"
 #include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/write_progress.h"
 #include "src/machine/cpus.h"
 
@@ -59,9 +60,16 @@ int run_pack(const std::vector<std::string>& words) {
       "takes the directory as a model. unpack gives the model back.\n\n"
       "A directory in 4 or 8 bits by AWQ, GPTQ, NVFP4, bitsandbytes (nf4, fp4) or\n"
       "compressed-tensors (pack-quantized, int-quantized), and that of GPT-OSS, becomes one whose\n"
-      "matrices lie by rows, with the same values. No other command takes it as it is.",
+      "matrices lie by rows, with the same values. No other command takes it as it is.\n\n"
+      "A run that is cut (Ctrl-C, a kill, a power cut) leaves DIR.canopy-partial. The same "
+      "command\n"
+      "goes on with it, after what was written; to give it up, remove it.",
       Rows::kToBeMade, [](const Conversion& c, WriteProgress& progress) {
-        const PackReport report = pack(c.model, c.output, c.threads, std::ref(progress));
+        const PackReport report =
+            pack(c.model, c.output, c.threads, std::ref(progress), [&](const std::string& text) {
+              progress.clear();
+              aside() << "note: " << text << "\n";
+            });
         progress.clear();
         std::cout << c.output << ": " << format_size(report.bytes) << " instead of "
                   << format_size(report.source_bytes) << ", " << std::fixed << std::setprecision(3)

@@ -19,7 +19,7 @@ class WriteProgress {
       : interrupt_(std::in_place), stop_(interrupt_->token()), line_(lines) {}
   /// Takes the stop of a command that catches them.
   WriteProgress(bool lines, std::stop_token stop) : stop_(std::move(stop)), line_(lines) {}
-  /// Bytes. Throws Stopped when a stop is requested, so that the partial output is removed.
+  /// Bytes. Throws Stopped when a stop is requested.
   void operator()(std::uint64_t done, std::uint64_t total);
   void clear() { line_.clear(); }  // before anything else is printed
 

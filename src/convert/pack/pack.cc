@@ -1,22 +1,25 @@
 #include "src/convert/pack/pack.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
-#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/packed_tensors.h"
+#include "src/convert/pack/checksum.h"
+#include "src/convert/pack/pack_journal.h"
 #include "src/convert/pack/pack_row.h"
 #include "src/convert/pack/packed_file.h"
 #include "src/convert/row_batches.h"
@@ -31,23 +34,12 @@ namespace {
 // Config and tokenizer: far below this for any model.
 constexpr std::uint64_t kOtherFiles = std::uint64_t{64} << 20;
 
-/// TensorEntry::checksum of bytes that come a piece at a time.
-class Checksum {
- public:
-  Checksum() : state_(XXH3_createState()) {
-    require(state_ && XXH3_64bits_reset(state_.get()) == XXH_OK, "no memory for a checksum");
-  }
-  void add(std::span<const std::byte> bytes) {
-    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
-  }
-  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_;
-};
+constexpr const char* kWeights = "model.safetensors";
+/// Raised when pack() writes other bytes of the same model: what a cut run left is then not taken.
+constexpr int kPackFormat = 1;
+/// A step of the journal is units of 1/kSteps of the model's bytes or more: the syncs take little
+/// time next to the work, and a cut costs little of it.
+constexpr std::uint64_t kSteps = 64;
 
 /// A model's tensors in the order of a sweep: those of a unit, or of an expert, one after another,
 /// and before all of them the norms and biases, which are read once.
@@ -104,44 +96,47 @@ void rows_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
 
 class Packer {
  public:
+  /// Goes on after the steps of the journal, whose bytes are in the file at `path`.
   Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
-         int threads, const Progress& progress)
+         PackJournal& journal, int threads, const Progress& progress)
       : family_(family_of(model.config())),
         source_(source_fingerprint(model)),
         rows_(model),
         threads_(threads),
         progress_(progress),
-        file_(path, names(family_, order), 0) {
+        journal_(journal) {
     for (const TensorEntry* tensor : order.all()) report_.source_bytes += tensor->bytes;
+    for (PackStep& step : journal.begin()) {
+      report_.taken_bytes = step.piece.at + step.piece.bytes;
+      for (PackedTensor& tensor : step.tensors) taken_.push_back(std::move(tensor));
+    }
+    file_.emplace(path, names(family_, order), 0, report_.taken_bytes);
   }
 
   PackReport run(const SweepOrder& order) {
-    for (const TensorEntry* vector : order.vectors) write_plain(*vector);
+    for (const TensorEntry* vector : order.vectors) put(*vector, &Packer::write_plain);
+    end_unit();
     for (const auto& unit : order.units) {
-      file_.align();
+      file_->align();
       for (const TensorEntry* matrix : unit) {
-        if (matrix->parts) {
-          write_rows(*matrix);
-          ++report_.by_rows;
-          continue;
-        }
-        const bool packed = matrix->dtype == DType::kBF16 && write_packed(*matrix);
-        if (!packed) write_plain(*matrix);
-        ++(packed ? report_.packed : report_.plain);
+        const bool by_rows = matrix->parts != nullptr;
+        const bool packed = put(*matrix, by_rows ? &Packer::write_rows : &Packer::write_matrix);
+        ++(by_rows ? report_.by_rows : packed ? report_.packed : report_.plain);
       }
+      end_unit();
     }
     for (const auto& [name, offsets] : offsets_) {
-      file_.begin(name + std::string(packed::kRowOffsets));
-      file_.write(std::as_bytes(std::span(offsets)));
-      file_.end(DType::kU32, {std::ssize(offsets)});
+      file_->begin();
+      file_->write(std::as_bytes(std::span(offsets)));
+      file_->end(name + std::string(packed::kRowOffsets), DType::kU32, {std::ssize(offsets)});
     }
     for (const auto& [name, groups] : groups_) {
-      file_.begin(name + std::string(packed::kGroups));
-      file_.write(groups.bytes());
-      file_.end(DType::kU8, {std::ssize(groups.bytes())});
+      file_->begin();
+      file_->write(groups.bytes());
+      file_->end(name + std::string(packed::kGroups), DType::kU8, {std::ssize(groups.bytes())});
     }
-    file_.finish(descriptions_, source_);
-    report_.bytes = file_.bytes();
+    file_->finish(descriptions_, source_);
+    report_.bytes = file_->bytes();
     return report_;
   }
 
@@ -153,13 +148,53 @@ class Packer {
     return names;
   }
 
-  void write_plain(const TensorEntry& tensor) {
-    Checksum checksum;
+  /// Writes the bytes of a tensor, which has been begun.
+  using Write = PackedTensor (Packer::*)(const TensorEntry&);
+
+  /// Writes a tensor, or goes over one that was taken. True: it is packed.
+  bool put(const TensorEntry& tensor, Write write) {
     const std::string name = stored_name(family_, tensor.name);
-    file_.begin(name);
+    const bool taken = next_ < taken_.size(), by_rows = write == &Packer::write_rows;
+    PackedTensor made;
+    if (taken) made = std::move(taken_[next_++]);
+    file_->begin();
+    if (!taken) made = (this->*write)(tensor);
+    const bool packed = !made.offsets.empty();
+    const std::uint64_t bytes =
+        packed ? made.offsets.back() * std::uint64_t{kPackedAlignment} : tensor.bytes;
+    if (taken) {
+      file_->pass(bytes);
+      advance(tensor.bytes);
+    } else {
+      fresh_.push_back(made);
+    }
+    if (packed || by_rows) {
+      file_->end(name + std::string(packed::kPayload), DType::kU8,
+                 {static_cast<std::int64_t>(bytes)});
+      descriptions_.push_back({name,
+                               {packed ? format::PackedBF16::kCodec : codec_of(tensor.dtype),
+                                tensor.shape, made.checksum}});
+    } else {
+      file_->end(name, tensor.dtype, tensor.shape);
+      descriptions_.push_back({name, {{}, {}, made.checksum}});
+    }
+    if (by_rows && !tensor.companion.empty()) groups_.emplace_back(name, tensor.companion);
+    if (packed) offsets_.emplace_back(name, std::move(made.offsets));
+    return packed;
+  }
+
+  /// Makes a step of the units since the last one, if they are long enough.
+  void end_unit() {
+    if (fresh_.empty() || file_->uncommitted() < report_.source_bytes / kSteps) return;
+    const FilePiece piece = file_->commit();
+    journal_.add({piece, std::exchange(fresh_, {})});
+  }
+
+  PackedTensor write_plain(const TensorEntry& tensor) {
+    Checksum checksum;
     const auto take = [&](std::span<const std::byte> stored) {
       checksum.add(stored);
-      file_.write(stored);
+      file_->write(stored);
       advance(stored.size());
     };
     if (tensor.shape.size() <= 1)
@@ -168,26 +203,28 @@ class Packer {
       pass_rows(
           rows_, tensor, 1, [](auto&&...) {},
           [&](const RowBatch& batch) { return take(batch.stored), true; });
-    file_.end(tensor.dtype, tensor.shape);
-    descriptions_.push_back({name, {{}, {}, checksum.value()}});
+    return {checksum.value(), {}};
   }
 
   /// Writes rows as pass_rows() gives them. Their checksum is that of their values as f32.
-  void write_rows(const TensorEntry& tensor) {
+  PackedTensor write_rows(const TensorEntry& tensor) {
     Checksum checksum;
-    const std::string name = stored_name(family_, tensor.name);
-    file_.begin(name + std::string(packed::kPayload));
     const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
                           MadeRows& made) { rows_as_f32(tensor, stored, made.bytes); };
     pass_rows(rows_, tensor, threads_, make, [&](const RowBatch& batch) {
       for (const MadeRows& made : batch.made) checksum.add(made.bytes);
-      file_.write(batch.stored);
+      file_->write(batch.stored);
       advance(batch.stored.size());
       return true;
     });
-    file_.end(DType::kU8, {static_cast<std::int64_t>(tensor.bytes)});
-    if (!tensor.companion.empty()) groups_.emplace_back(name, tensor.companion);
-    descriptions_.push_back({name, {codec_of(tensor.dtype), tensor.shape, checksum.value()}});
+    return {checksum.value(), {}};
+  }
+
+  /// Packs a matrix, if that gains anything.
+  PackedTensor write_matrix(const TensorEntry& tensor) {
+    PackedTensor made;
+    if (tensor.dtype == DType::kBF16) made = write_packed(tensor);
+    return made.offsets.empty() ? write_plain(tensor) : made;
   }
 
   /// A row that cannot be packed has no bytes.
@@ -203,8 +240,8 @@ class Packer {
     }
   }
 
-  /// False, and nothing is written, where packing gains nothing.
-  bool write_packed(const TensorEntry& tensor) {
+  /// Without offsets, and nothing is written, where packing gains nothing.
+  PackedTensor write_packed(const TensorEntry& tensor) {
     const std::int64_t columns = tensor.shape[1], rows = tensor.shape[0];
     Checksum checksum;
     std::vector<RowOffset> offsets{0};
@@ -212,8 +249,6 @@ class Packer {
     const std::uint64_t index_bytes = static_cast<std::uint64_t>(rows + 1) * sizeof(RowOffset);
     bool smaller = index_bytes < tensor.bytes;
     const std::uint64_t done_before = done_;
-    const std::string name = stored_name(family_, tensor.name);
-    file_.begin(name + std::string(packed::kPayload));
     const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
                           MadeRows& made) { make_rows(columns, stored, made); };
     const auto take = [&](const RowBatch& batch) {
@@ -224,15 +259,10 @@ class Packer {
       return smaller;
     };
     if (smaller) pass_rows(rows_, tensor, threads_, make, take);
-    if (!smaller) {
-      file_.forget();
-      done_ = done_before;
-      return false;
-    }
-    file_.end(DType::kU8, {static_cast<std::int64_t>(bytes)});
-    descriptions_.push_back({name, {format::PackedBF16::kCodec, tensor.shape, checksum.value()}});
-    offsets_.emplace_back(name, std::move(offsets));
-    return true;
+    if (smaller) return {checksum.value(), std::move(offsets)};
+    file_->forget();
+    done_ = done_before;
+    return {};
   }
 
   /// False if one of the rows could not be packed, or lies further than offsets reach.
@@ -242,7 +272,7 @@ class Packer {
       if (row == 0 || end > std::numeric_limits<RowOffset>::max()) return false;
       offsets.push_back(static_cast<RowOffset>(end));
     }
-    file_.write(made.bytes);
+    file_->write(made.bytes);
     bytes += made.bytes.size();
     return true;
   }
@@ -257,9 +287,12 @@ class Packer {
   WeightRows rows_;
   const int threads_;
   const Progress& progress_;
-  PackedFile file_;
+  PackJournal& journal_;
+  std::optional<PackedFile> file_;
   PackReport report_;
   std::uint64_t done_ = 0;
+  std::vector<PackedTensor> taken_, fresh_;  // of the cut run, and of no step yet
+  std::size_t next_ = 0;                     // of taken_
   std::vector<std::pair<std::string, packed::Description>> descriptions_;
   std::vector<std::pair<std::string, std::vector<RowOffset>>> offsets_;
   std::vector<std::pair<std::string, Companion>> groups_;
@@ -282,6 +315,23 @@ void check_source(const Checkpoint& model) {
   if (model.config().experts.count > 0 && !std::filesystem::is_directory(model.root()))
     throw Error(model.root().string() +
                 ": a mixture of experts is packed from its Hugging Face directory, not from GGUF");
+}
+
+/// All that the bytes of a packed model follow from, in a line. Bytes of the weights are sampled: a
+/// file's size and time stand for the others.
+std::string identity_of(const Checkpoint& model) {
+  std::vector<std::filesystem::path> files = model.files();
+  for (const char* name : {"config.json", "hf_quant_config.json"})
+    if (std::filesystem::exists(model.root() / name)) files.push_back(model.root() / name);
+  nlohmann::json states = nlohmann::json::array();
+  for (const std::filesystem::path& file : files)
+    states.push_back({std::filesystem::file_size(file),
+                      std::filesystem::last_write_time(file).time_since_epoch().count()});
+  return nlohmann::json{{"canopy pack", kPackFormat},
+                        {"version", CANOPY_VERSION},
+                        {"source", fingerprint(model)},
+                        {"files", std::move(states)}}
+      .dump();
 }
 
 /// Gives `out` the plain values of rows [first, first + count) of a packed matrix.
@@ -323,18 +373,46 @@ void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const
 }  // namespace
 
 PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
-                const Progress& progress) {
+                const Progress& progress, const PackNote& note) {
   require(threads > 0, "pack: needs a thread");
   check_source(model);
   const SweepOrder order(model);
-  std::uint64_t most = kOtherFiles;
-  for (const TensorEntry* tensor : order.all()) most += tensor->bytes;
-  StagedOutput staged(output, StagedOutput::Kind::kDirectory, most);
-  copy_hf_files(model, staged.partial());
-  const PackReport report =
-      Packer(model, order, staged.partial() / "model.safetensors", threads, progress).run(order);
-  staged.publish();
-  return report;
+  std::uint64_t weights = 0;
+  for (const TensorEntry* tensor : order.all()) weights += tensor->bytes;
+  StagedOutput staged(output, StagedOutput::Kind::kDirectory, weights + kOtherFiles,
+                      StagedOutput::Existing::kRefused, StagedOutput::Leftover::kTaken);
+  const std::string partial = staged.partial().string();
+  PackJournal journal(staged.partial(), identity_of(model));
+  try {
+    if (const std::string trouble = journal.trouble(staged.partial() / kWeights, weights, progress);
+        !trouble.empty()) {
+      note(partial + " is " + trouble + "; it is replaced, and the work begins anew");
+      journal.forget();
+    }
+    if (journal.steps().empty()) {
+      staged.keep_only({});
+      staged.drop();
+    } else {
+      staged.keep_only({kWeights, PackJournal::kName});
+      const FilePiece& last = journal.steps().back().piece;
+      note("goes on with " + partial +
+           ", which a run left that was cut: " + std::to_string(last.at + last.bytes) + " bytes (" +
+           format_size(last.at + last.bytes) + ") are taken over");
+    }
+    copy_hf_files(model, staged.partial());
+    const PackReport report =
+        Packer(model, order, staged.partial() / kWeights, journal, threads, progress).run(order);
+    journal.finish();
+    staged.drop();
+    staged.publish();
+    return report;
+  } catch (...) {
+    if (journal.lines() > 0) {
+      staged.keep();
+      note(partial + " keeps what is done: the same command goes on with it; or remove it");
+    }
+    throw;
+  }
 }
 
 UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string>
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/convert/output.h"
@@ -11,14 +13,19 @@ struct PackReport {
   std::uint64_t source_bytes = 0, bytes = 0;  // of weights before; of the weights' file after
   int packed = 0, plain = 0;                  // matrices that were packed, and that were not
   int by_rows = 0;                            // of codes in another order, which became rows
+  std::uint64_t taken_bytes = 0;              // of the file that a run which was cut had written
 };
+/// Called with a line for the user: what was taken over, thrown away, or is left.
+using PackNote = std::function<void(const std::string&)>;
 /// Writes a model as a directory whose BF16 matrices are packed, in the order of a sweep, each unit
 /// at a multiple of 4096 bytes (docs/formats.md, "Packed models"). A matrix that its codec makes no
 /// smaller, and one of F16 or F32, stays as it is; one with TensorEntry::parts becomes rows with
 /// the same values. Streams; the same model gives the same bytes. The directory does not appear
-/// before it is complete. Throws Error; Stopped by way of `progress`.
-PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
-                const Progress& progress);
+/// before it is complete. A run that ends early leaves the units that it finished, and the next of
+/// the same model goes on after them (PackJournal). Throws Error; Stopped by way of `progress`.
+PackReport pack(
+    const Checkpoint& model, const std::filesystem::path& output, int threads,
+    const Progress& progress, const PackNote& note = [](const std::string&) {});
 
 struct UnpackReport {
   std::uint64_t bytes = 0;  // of weights

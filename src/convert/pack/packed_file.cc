@@ -1,5 +1,6 @@
 #include "src/convert/pack/packed_file.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "src/base/error.h"
@@ -21,39 +22,63 @@ std::uint64_t header_room(std::span<const std::string> names) {
 }  // namespace
 
 PackedFile::PackedFile(const std::filesystem::path& path, std::span<const std::string> names,
-                       std::uint64_t about_bytes)
-    : file_(path, about_bytes), header_bytes_(header_room(names)), at_(header_bytes_) {
-  file_.write(std::string(header_bytes_, ' '));
+                       std::uint64_t about_bytes, std::uint64_t taken)
+    : file_(path, about_bytes, taken),
+      header_bytes_(header_room(names)),
+      taken_(taken),
+      at_(header_bytes_),
+      committed_(std::max(header_bytes_, taken)) {
+  if (taken == 0) file_.write(std::string(header_bytes_, ' '));
   header_["__metadata__"] = nullptr;  // comes first
 }
 
 void PackedFile::align() {
   const std::uint64_t beyond = at_ % kUnitAlignment;
   if (beyond == 0) return;
-  begin(std::string(packed::kPadding) + std::to_string(pads_++));
+  begin();
   const std::vector<std::byte> zeros(kUnitAlignment - beyond);
-  write(zeros);
-  end(DType::kU8, {std::ssize(zeros)});
+  if (at_ < taken_)
+    pass(zeros.size());
+  else
+    write(zeros);
+  end(std::string(packed::kPadding) + std::to_string(pads_++), DType::kU8, {std::ssize(zeros)});
 }
 
-void PackedFile::begin(std::string name) {
-  name_ = std::move(name);
+void PackedFile::begin() {
   begun_at_ = at_;
+  begun_checksum_ = checksum_;
 }
 
 void PackedFile::write(std::span<const std::byte> bytes) {
+  require(at_ >= taken_, "what was taken over of a packed file is its beginning");
   file_.write(bytes);
+  checksum_.add(bytes);
   at_ += bytes.size();
 }
 
-void PackedFile::end(DType dtype, const std::vector<std::int64_t>& shape) {
-  header_[name_] = {{"dtype", name(dtype)},
-                    {"shape", shape},
-                    {"data_offsets", {begun_at_ - header_bytes_, at_ - header_bytes_}}};
+void PackedFile::pass(std::uint64_t bytes) {
+  at_ += bytes;
+  require(at_ <= taken_, "what was taken over of a packed file has all of its tensors");
+}
+
+FilePiece PackedFile::commit() {
+  file_.sync();
+  const FilePiece piece{committed_, uncommitted(), checksum_.value()};
+  committed_ = at_;
+  checksum_ = Checksum();
+  return piece;
+}
+
+void PackedFile::end(const std::string& tensor, DType dtype,
+                     const std::vector<std::int64_t>& shape) {
+  header_[tensor] = {{"dtype", name(dtype)},
+                     {"shape", shape},
+                     {"data_offsets", {begun_at_ - header_bytes_, at_ - header_bytes_}}};
 }
 
 void PackedFile::forget() {
   at_ = begun_at_;
+  checksum_ = begun_checksum_;
   file_.cut(at_);
 }
 

@@ -42,7 +42,10 @@ std::filesystem::path by_rows(const std::string& model, const std::string& direc
   WriteProgress progress(options.progress, stop);
   const int threads = usable_threads(options.threads);
   pack(source, directory, threads > 0 ? threads : static_cast<int>(allowed_cpus().size()),
-       std::ref(progress));
+       std::ref(progress), [&](const std::string& text) {
+         progress.clear();
+         aside() << "note: --repack: " << text << "\n";
+       });
   progress.clear();
   aside() << "note: " << directory << " has the weights of " << model
           << " by rows now; -m takes it without --repack, too\n";
