@@ -215,8 +215,9 @@ TEST_P(PackResume, AFileThatIsTooShortOrALinkBeginsAnew) {
 
 TEST_P(PackResume, AnotherSourceBeginsAnew) {
   cut_late();
-  const fs::path file = source().files().at(0);
-  const TensorEntry& tensor = *source().find("model.layers.1.input_layernorm.weight");
+  const Checkpoint model = source();
+  const TensorEntry& tensor = *model.find("model.layers.1.input_layernorm.weight");
+  const fs::path file = model.files().at(static_cast<std::size_t>(tensor.file));
   std::string bytes = contents(file);
   bytes[tensor.offset + 1] ^= 1;  // no sample of the fingerprint's has it
   const auto time = fs::last_write_time(file);
