@@ -41,6 +41,7 @@ class ResidentWeights final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token&) override {
     return lend(index, weights_.unit(index), compute);
   }
+  const UnitWeights* resting(std::size_t index) const override { return &weights_.unit(index); }
   void abandon_sweep() noexcept override {}
   EmbeddingTable& embedding() override { return *embedding_; }
 

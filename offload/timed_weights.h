@@ -36,6 +36,7 @@ class TimedWeights final : public WeightSource {
 
   std::span<const Unit> units() const override { return source_->units(); }
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
+  const UnitWeights* resting(std::size_t index) const override { return source_->resting(index); }
   void abandon_sweep() noexcept override { source_->abandon_sweep(); }
   EmbeddingTable& embedding() override { return embedding_; }
   ExpertSource* experts() override { return source_->experts(); }

@@ -94,6 +94,10 @@ class WeightSource {
   virtual UnitLease acquire(std::size_t index, Stream& compute,
                             const std::stop_token& stop = {}) = 0;
 
+  /// The weights of a unit that stays where it is as long as the source lives, and needs no lease;
+  /// null where it may move.
+  virtual const UnitWeights* resting(std::size_t) const { return nullptr; }
+
   /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
   virtual void abandon_sweep() noexcept = 0;
 

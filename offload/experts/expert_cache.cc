@@ -2,35 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "offload/experts/expert_choices.h"
-#include "offload/io/integrity.h"
-#include "offload/io/read_pump.h"
-#include "offload/io/slab_pins.h"
+#include "offload/experts/expert_cache_impl.h"
 #include "offload/reading.h"
 #include "src/base/error.h"
-#include "src/machine/cpus.h"
-#include "src/machine/host_slab.h"
 
 namespace canopy {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-std::string describe(const ExpertLayout& expert) {
-  return "expert " + std::to_string(expert.expert) + " of layer " + std::to_string(expert.layer);
-}
 
 const ExpertSlots& checked(const SweepLayout& sweep, const ExpertSlots& slots) {
   require(!sweep.experts.empty(), "an expert cache is for a mixture whose experts are apart");
@@ -47,96 +27,17 @@ const ExpertSlots& checked(const SweepLayout& sweep, const ExpertSlots& slots) {
 ExpertTotals& ExpertTotals::operator+=(const ExpertTotals& more) {
   hits += more.hits;
   misses += more.misses;
+  foreseen += more.foreseen;
+  wasted += more.wasted;
   link += more.link;
   return *this;
 }
 
 ExpertTotals operator-(const ExpertTotals& later, const ExpertTotals& earlier) {
-  return {later.hits - earlier.hits, later.misses - earlier.misses, later.link - earlier.link};
+  return {later.hits - earlier.hits, later.misses - earlier.misses,
+          later.foreseen - earlier.foreseen, later.wasted - earlier.wasted,
+          later.link - earlier.link};
 }
-
-/// A slot is free, or an expert's: asked for slots in the order in which they will be used, experts
-/// wait in `queued` until one is free. A slot comes free when an expert that does not stay has been
-/// used, or when one that stayed has to leave, and may be read into once the work on it is done.
-/// Enough of all slots are spare that a layer never has to wait for its own later experts: those
-/// that are on their way are used first. Slots beyond the least have memory of their own each,
-/// while they are there.
-struct ExpertCache::Impl {
-  enum class State { kAbsent, kQueued, kReading, kPresent };
-  struct Expert {
-    State state = State::kAbsent;
-    std::size_t slot = 0;
-    bool needed = false;  // by the sweep, which has not used it yet
-  };
-  struct Slot {
-    std::size_t expert = 0, missing = 0;  // of the sweep's; bytes
-    std::uint64_t checksum = 0;           // of what has arrived
-    Clock::time_point asked;
-    std::unique_ptr<Event> last_use;  // on the compute stream
-  };
-
-  Impl(Device& device, const SweepLayout& swept, const ExpertSlots& bounds,
-       const StreamerOptions& options, const std::stop_token& stop, RouteTrace* route_trace);
-  ~Impl();
-
-  // The reader's thread.
-  void read();
-  bool admit();  // false: stop
-  void queue_reads(std::size_t index);
-  void deliver(std::span<const ReadPump::Arrival> arrivals);
-  void expect_unchanged(const Slot& slot);
-  // The caller's thread.
-  void want(int layer, std::span<const std::int32_t> chosen);
-  ExpertWeights take(int layer, int expert, const std::stop_token& stop);
-  void give_back(std::size_t slot, Stream& compute) noexcept;
-  void abandon() noexcept;
-  void resize(std::size_t count);
-  std::byte* memory_of(std::size_t slot) const {
-    return slot < fewest ? slab.data() + slot * bytes_of_slot : more[slot - fewest].data();
-  }
-  std::size_t there() const {  // slots; under the lock
-    return slots.size() - static_cast<std::size_t>(std::ranges::count(more, 0u, &HostSlab::size));
-  }
-  /// A free slot beyond the least, for whose expert another is found; nothing while none is free.
-  /// Under the lock.
-  std::optional<std::size_t> clear_slot();
-  /// Frees the slot of an expert that neither stays nor is needed, once it has arrived. Under the
-  /// lock.
-  void let_go(std::size_t index);
-
-  const SweepLayout& sweep;
-  Notes notes;
-  FileWatch watch;  // from before the first read
-  std::vector<std::optional<std::uint64_t>>
-      checksums;                            // by expert, once read; empty: not asked for
-  const std::size_t bytes_of_slot, fewest;  // slots at any time
-  const MemoryNode node;
-  HostSlab slab;               // of the least slots
-  std::vector<HostSlab> more;  // of each other slot; empty where it is not there; under the lock
-  SlabPins pins;               // for copies to a device with memory of its own
-  const LinkSample read_settings;
-  const std::shared_ptr<LinkClock> clock;
-  std::unique_ptr<ReadEngine> engine;  // destroyed before the slab that it reads into
-  ReadPump pump;
-  LinkReader link{*clock};  // under the lock
-
-  mutable std::mutex mutex;             // guards what follows
-  std::condition_variable_any arrived;  // waits for a stop request, too
-  std::condition_variable asked;        // or a slot came free
-  ExpertChoices choices;
-  std::vector<Expert> experts;
-  std::vector<Slot> slots;
-  std::deque<std::size_t> free, queued;  // slots; experts
-  bool stopping = false;
-  std::exception_ptr failure;
-  std::uint64_t disk_bytes = 0;
-  Clock::duration stall{}, checking{};
-
-  const std::vector<int> reader_cpus;
-  Trace* const trace;
-  Clock::time_point traced;  // the end of the last span; the reader's thread
-  std::thread reader;
-};
 
 ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, const ExpertSlots& bounds,
                         const StreamerOptions& options, const std::stop_token& stop,
@@ -181,112 +82,10 @@ ExpertCache::Impl::~Impl() {
   for (const Slot& slot : slots) wait_quietly(*slot.last_use);
 }
 
-void ExpertCache::Impl::read() {
-  try {
-    bind_thread(pthread_self(), reader_cpus);
-    while (admit()) {
-      const auto arrivals = pump.step();
-      pump.submit();  // the link does not wait for checksums
-      deliver(arrivals);
-    }
-    pump.drain();
-  } catch (...) {
-    pump.drain();
-    const std::lock_guard lock(mutex);
-    failure = std::current_exception();
-    link.rests();
-    arrived.notify_all();
-  }
-}
-
-/// Gives queued experts the slots that are free. Waits while nothing is being read: otherwise the
-/// next completion brings the reader back here soon.
-bool ExpertCache::Impl::admit() {
-  std::unique_lock lock(mutex);
-  while (!stopping) {
-    // The event was recorded before the slot was freed; only then may we ask whether it was
-    // reached.
-    while (!queued.empty() && !free.empty()) {
-      const auto ready = std::find_if(free.begin(), free.end(), [&](std::size_t slot) {
-        return slots[slot].last_use->reached();
-      });
-      if (ready == free.end()) break;
-      const std::size_t slot = *ready, index = queued.front();
-      free.erase(ready);
-      queued.pop_front();
-      experts[index] = {State::kReading, slot, experts[index].needed};
-      queue_reads(index);
-    }
-    if (!pump.idle()) return true;
-    if (!queued.empty() && !free.empty()) {
-      const Event& oldest = *slots[free.front()].last_use;
-      lock.unlock();
-      oldest.wait();
-      lock.lock();
-    } else {
-      asked.wait(lock, [&] { return stopping || (!queued.empty() && !free.empty()); });
-    }
-  }
-  return false;
-}
-
-void ExpertCache::Impl::queue_reads(std::size_t index) {
-  Slot& slot = slots[experts[index].slot];
-  const ReadLayout& read = sweep.experts[index].read;
-  slot.expert = index;
-  slot.missing = read.slab_bytes;
-  slot.checksum = 0;
-  slot.asked = Clock::now();
-  link.reads();
-  pump.add(read.extents, memory_of(experts[index].slot), experts[index].slot);
-}
-
-void ExpertCache::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
-  const auto begun = Clock::now();
-  std::vector<std::size_t> complete;  // slots
-  // The bytes that a slot still misses are known to this thread alone.
-  for (const ReadPump::Arrival& arrival : arrivals) {
-    Slot& slot = slots[arrival.owner];
-    slot.missing -= arrival.bytes.size();
-    if (!checksums.empty()) slot.checksum += checksum(arrival);
-    if (slot.missing > 0) continue;
-    expect_unchanged(slot);
-    complete.push_back(arrival.owner);
-  }
-  const auto checked = Clock::now();
-  {
-    const std::lock_guard lock(mutex);
-    if (!checksums.empty()) checking += checked - begun;
-    for (const std::size_t at : complete) {
-      const Slot& slot = slots[at];
-      if (trace) {
-        trace->span(Trace::Lane::kLink, describe(sweep.experts[slot.expert]),
-                    std::max(slot.asked, traced), checked,
-                    sweep.experts[slot.expert].read.slab_bytes);
-        traced = checked;
-      }
-      experts[slot.expert].state = State::kPresent;
-      let_go(slot.expert);
-    }
-    disk_bytes = pump.disk_bytes();
-    if (pump.idle()) link.rests();
-  }
-  if (!complete.empty()) arrived.notify_all();
-}
-
-/// Throws unless the bytes of an expert that has just arrived are those of the first time.
-void ExpertCache::Impl::expect_unchanged(const Slot& slot) {
-  const ExpertLayout& expert = sweep.experts[slot.expert];
-  for (const Extent& extent : expert.read.extents) watch.check(extent.file);
-  if (checksums.empty()) return;
-  std::optional<std::uint64_t>& seen = checksums[slot.expert];
-  if (!seen) seen = slot.checksum;
-  if (*seen != slot.checksum) throw changed(describe(expert), sweep.files, expert.read.extents);
-}
-
 void ExpertCache::Impl::let_go(std::size_t index) {
   Expert& expert = experts[index];
-  if (expert.needed || choices.stays(index) || expert.state != State::kPresent) return;
+  if (expert.needed || expert.likely || choices.stays(index) || expert.state != State::kPresent)
+    return;
   expert.state = State::kAbsent;
   free.push_back(expert.slot);
 }
@@ -303,8 +102,40 @@ void ExpertCache::Impl::want(int layer, std::span<const std::int32_t> chosen) {
       expert.state = State::kQueued;
       queued.push_back(index);
     }
+    judge_ahead();
   }
   asked.notify_all();
+}
+
+/// Ends what was guessed: what is needed of it is known.
+void ExpertCache::Impl::judge_ahead() {
+  guessed.clear();
+  for (const std::size_t index : ahead) {
+    Expert& expert = experts[index];
+    expert.likely = false;
+    ++(expert.needed ? foreseen : wasted);
+    if (expert.state == State::kReading) settling.push_back(expert.slot);
+    let_go(index);
+  }
+  ahead.clear();
+}
+
+void ExpertCache::Impl::expect(int layer, std::span<const std::int32_t> likely) {
+  {
+    const std::lock_guard lock(mutex);
+    for (const std::int32_t e : likely)
+      if (const std::size_t index = choices.index_of(layer, e);
+          experts[index].state == State::kAbsent)
+        guessed.push_back(index);
+  }
+  asked.notify_all();
+}
+
+bool ExpertCache::Impl::may_lack(int layer) const {
+  const std::lock_guard lock(mutex);
+  const auto first = experts.begin() + static_cast<std::ptrdiff_t>(choices.index_of(layer, 0));
+  return std::any_of(first, first + sweep.config.experts.count,
+                     [](const Expert& expert) { return expert.state != State::kPresent; });
 }
 
 ExpertWeights ExpertCache::Impl::take(int layer, int expert, const std::stop_token& stop) {
@@ -355,10 +186,9 @@ void ExpertCache::Impl::abandon() noexcept {
       choices.drop(index);
     }
     queued.clear();
-    for (std::size_t index = 0; index < experts.size(); ++index) {
-      experts[index].needed = false;
-      let_go(index);
-    }
+    for (Expert& expert : experts) expert.needed = false;
+    judge_ahead();
+    for (std::size_t index = 0; index < experts.size(); ++index) let_go(index);
     choices.abandon_sweep();
   }
   asked.notify_all();
@@ -416,6 +246,12 @@ void ExpertCache::want(int layer, std::span<const std::int32_t> chosen) {
   impl_->want(layer, chosen);
 }
 
+bool ExpertCache::may_lack(int layer) const { return impl_->may_lack(layer); }
+
+void ExpertCache::expect(int layer, std::span<const std::int32_t> likely) {
+  impl_->expect(layer, likely);
+}
+
 bool ExpertCache::is_there(int layer, int expert) const {
   const std::lock_guard lock(impl_->mutex);
   const std::size_t index = impl_->choices.index_of(layer, expert);
@@ -452,6 +288,8 @@ ExpertTotals ExpertCache::totals() const {
   const std::lock_guard lock(impl_->mutex);
   return {impl_->choices.hits(),
           impl_->choices.misses(),
+          impl_->foreseen,
+          impl_->wasted,
           {impl_->disk_bytes, impl_->clock->busy(), impl_->stall, impl_->checking}};
 }
 

@@ -16,6 +16,8 @@ namespace canopy {
 /// Totals of an expert cache since it was made: take differences.
 struct ExpertTotals {
   std::uint64_t hits = 0, misses = 0;  // experts that a layer was asked for, once for each sweep
+  /// Reads that were begun ahead: of misses, and of experts that no row wanted.
+  std::uint64_t foreseen = 0, wasted = 0;
   LinkTotals link;
 
   ExpertTotals& operator+=(const ExpertTotals& more);
@@ -49,6 +51,8 @@ class ExpertCache final : public ExpertSource {
   ~ExpertCache() override;  // stops the reader, drains reads, waits for leased work
 
   void want(int layer, std::span<const std::int32_t> chosen) override;
+  bool may_lack(int layer) const override;
+  void expect(int layer, std::span<const std::int32_t> likely) override;
   bool is_there(int layer, int expert) const override;
   ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
   void keep_rows(std::span<const std::int32_t> rows) override;
@@ -84,6 +88,7 @@ class WithExperts final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop) override {
     return units_->acquire(index, compute, stop);
   }
+  const UnitWeights* resting(std::size_t index) const override { return units_->resting(index); }
   void abandon_sweep() noexcept override {
     units_->abandon_sweep();
     experts_->abandon_sweep();

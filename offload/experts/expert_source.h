@@ -21,6 +21,12 @@ class ExpertSource {
   /// the order of the sweep. Shapes: chosen [rows, active], each row rising; -1 in place of an
   /// expert that is not asked for here.
   virtual void want(int layer, std::span<const std::int32_t> chosen) = 0;
+  /// True if it may help to name what a layer is likely to be asked for.
+  virtual bool may_lack(int layer) const = 0;
+  /// Names experts that rows are likely to choose at a layer after the one that was asked last, the
+  /// likeliest first. They are brought while nothing that was asked for is on its way, as far as
+  /// slots are free. Waits for nothing.
+  virtual void expect(int layer, std::span<const std::int32_t> likely) = 0;
   /// True if acquire() would not wait for one of them.
   virtual bool is_there(int layer, int expert) const = 0;
   /// Lends one of them, the next by index: makes `compute` wait for its arrival. Throws Error if a

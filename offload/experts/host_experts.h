@@ -20,6 +20,8 @@ class HostExperts final : public ExpertSource {
               const MemoryNode& on = {});
 
   void want(int, std::span<const std::int32_t>) override {}
+  bool may_lack(int) const override { return false; }
+  void expect(int, std::span<const std::int32_t>) override {}
   bool is_there(int, int) const override { return true; }
   ExpertLease acquire(int layer, int expert, Stream& copy, const std::stop_token&) override;
   void keep_rows(std::span<const std::int32_t>) override {}

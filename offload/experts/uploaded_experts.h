@@ -34,6 +34,8 @@ class UploadedExperts final : public ExpertSource {
   std::size_t slots() const;
 
   void want(int layer, std::span<const std::int32_t> chosen) override;
+  bool may_lack(int) const override { return false; }  // nothing is copied ahead
+  void expect(int, std::span<const std::int32_t>) override {}
   bool is_there(int layer, int expert) const override;
   ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
   void keep_rows(std::span<const std::int32_t> rows) override;

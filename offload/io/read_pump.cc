@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <atomic>
 
 #include "src/base/error.h"
 
 namespace canopy {
 
+std::atomic<std::size_t> canopy_likely_piece{1 << 20}, canopy_likely_depth{2};
+
 namespace {
 constexpr int kMostRefusals = 100;  // of one piece: EAGAIN and EINTR are no reason to hang
-}
+/// Requests in flight for what is only likely: a link that is told of the next while it carries one
+/// does not rest.
+}  // namespace
 
 ReadPump::ReadPump(ReadEngine& engine, std::vector<std::filesystem::path> files,
                    std::size_t read_bytes, Describe describe)
@@ -37,13 +42,27 @@ std::size_t ReadPump::cut_before(std::span<const Extent> extents, std::size_t li
   return cut;
 }
 
-void ReadPump::add(std::span<const Extent> extents, std::byte* slab, std::uint64_t owner) {
-  if (next_ == queue_.size()) {
-    queue_.clear();
-    next_ = 0;
-  }
+void ReadPump::add(std::span<const Extent> extents, std::byte* slab, std::uint64_t owner,
+                   Urgency urgency) {
+  std::deque<Queued>& queue = urgency == Urgency::kNeeded ? needed_ : likely_;
   for (const Extent& extent : extents)
-    if (extent.bytes > 0) queue_.push_back({extent, slab + extent.slab_offset, owner});
+    if (extent.bytes > 0) queue.push_back({extent, slab + extent.slab_offset, owner});
+}
+
+void ReadPump::hurry(std::uint64_t owner) {
+  std::erase_if(likely_, [&](const Queued& one) {
+    if (one.owner == owner) needed_.push_back(one);
+    return one.owner == owner;
+  });
+}
+
+std::size_t ReadPump::forget(std::uint64_t owner) {
+  std::size_t bytes = 0;
+  std::erase_if(likely_, [&](const Queued& one) {
+    if (one.owner == owner) bytes += one.extent.bytes;
+    return one.owner == owner;
+  });
+  return bytes;
 }
 
 std::span<const ReadPump::Arrival> ReadPump::step() {
@@ -56,6 +75,7 @@ std::span<const ReadPump::Arrival> ReadPump::step() {
     if (finish(piece, done.result)) {
       arrivals_.push_back(piece.whole);
       free_.push_back(done.tag);
+      if (piece.urgency == Urgency::kLikely) --likely_in_flight_;
     } else {
       retries_.push_back(done.tag);
     }
@@ -64,8 +84,9 @@ std::span<const ReadPump::Arrival> ReadPump::step() {
 }
 
 void ReadPump::drain() noexcept {
-  queue_.clear();
-  next_ = 0;
+  needed_.clear();
+  likely_.clear();
+  likely_in_flight_ = 0;
   retries_.clear();
   try {
     while (engine_.wait(done_) > 0) {
@@ -80,31 +101,35 @@ void ReadPump::submit() {
   requests_.clear();
   for (const std::size_t tag : retries_) requests_.push_back(pieces_[tag].request);
   retries_.clear();
-  while (!free_.empty() && next_ < queue_.size()) {
-    const std::size_t tag = free_.back();
-    free_.pop_back();
-    cut_piece(tag);
-    requests_.push_back(pieces_[tag].request);
-  }
+  while (!free_.empty() && !needed_.empty()) send(needed_, Urgency::kNeeded);
+  const auto none_needed = [&] { return pieces_.size() - free_.size() == likely_in_flight_; };
+  while (!free_.empty() && !likely_.empty() && none_needed() && likely_in_flight_ < canopy_likely_depth)
+    send(likely_, Urgency::kLikely);
   if (!requests_.empty()) engine_.submit(requests_);
 }
 
-/// Cuts the next request off the front of the queue.
-void ReadPump::cut_piece(std::size_t tag) {
-  Queued& front = queue_[next_];
+/// Cuts the next request off the front of a queue.
+void ReadPump::send(std::deque<Queued>& from, Urgency urgency) {
+  const std::size_t tag = free_.back();
+  free_.pop_back();
+  Queued& front = from.front();
   Extent& rest = front.extent;
-  const std::size_t bytes = std::min(read_bytes_, rest.bytes);
+  const std::size_t bytes = std::min(
+      urgency == Urgency::kLikely ? std::min(read_bytes_, canopy_likely_piece.load()) : read_bytes_, rest.bytes);
   const std::size_t needed = std::min(bytes, rest.needed);
   const std::span to(front.to, bytes);
   pieces_[tag] = {{rest.file, rest.offset, to, tag},
                   needed,
                   {front.owner, rest.file, rest.offset, to, needed},
-                  0};
+                  0,
+                  urgency};
+  if (urgency == Urgency::kLikely) ++likely_in_flight_;
+  requests_.push_back(pieces_[tag].request);
   front.to += bytes;
   rest.offset += bytes;
   rest.bytes -= bytes;
   rest.needed -= needed;
-  if (rest.bytes == 0) ++next_;
+  if (rest.bytes == 0) from.pop_front();
 }
 
 bool ReadPump::finish(Piece& piece, std::int64_t result) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -13,7 +14,9 @@
 namespace canopy {
 
 /// Turns extents into requests: splits them, keeps the engine's queue full, and asks again for what
-/// short reads left out. One thread at a time. The memory that is read into must live until the
+/// short reads left out. What is likely to be needed waits until nothing that is needed is on its
+/// way, and then has only a few requests in flight, which what is needed next would wait for. One
+/// thread at a time. The memory that is read into must live until the
 /// read has arrived or drain() has returned.
 class ReadPump {
  public:
@@ -35,11 +38,20 @@ class ReadPump {
   /// The last place of a slab, at `limit` bytes or before, where requests for these extents are cut
   /// in two anyway: who queues up to there and the rest later asks for the same pieces.
   std::size_t cut_before(std::span<const Extent> extents, std::size_t limit) const;
+  enum class Urgency : bool { kNeeded, kLikely };
   /// Queues all extents, to land at slab + slab_offset; nothing is submitted yet.
-  void add(std::span<const Extent> extents, std::byte* slab, std::uint64_t owner);
+  void add(std::span<const Extent> extents, std::byte* slab, std::uint64_t owner,
+           Urgency urgency = Urgency::kNeeded);
+  /// Makes what an owner has queued as likely needed.
+  void hurry(std::uint64_t owner);
+  /// Forgets what an owner has queued as likely, but for requests in flight. Returns the bytes that
+  /// will not come.
+  std::size_t forget(std::uint64_t owner);
   /// The engine would idle soon unless something is added.
-  bool wants_more() const { return next_ == queue_.size() && !free_.empty(); }
-  bool idle() const { return next_ == queue_.size() && free_.size() == pieces_.size(); }
+  bool wants_more() const { return needed_.empty() && !free_.empty(); }
+  /// Nothing likely is left to be asked for.
+  bool wants_likely() const { return likely_.empty(); }
+  bool idle() const { return needed_.empty() && likely_.empty() && free_.size() == pieces_.size(); }
   /// Submits what fits.
   void submit();
   /// submit(), then waits for some reads, returns what is complete (maybe nothing); the span is
@@ -61,8 +73,9 @@ class ReadPump {
     std::size_t needed = 0;
     Arrival whole;  // as first asked for
     int refusals = 0;
+    Urgency urgency = Urgency::kNeeded;
   };
-  void cut_piece(std::size_t tag);
+  void send(std::deque<Queued>& from, Urgency urgency);
   bool finish(Piece& piece, std::int64_t result);  // false: ask again
   std::string place(const Piece& piece) const;
 
@@ -70,8 +83,8 @@ class ReadPump {
   const std::vector<std::filesystem::path> files_;
   const std::size_t read_bytes_;
   const Describe describe_;
-  std::vector<Queued> queue_;  // from next_ on
-  std::size_t next_ = 0;
+  std::deque<Queued> needed_, likely_;
+  std::size_t likely_in_flight_ = 0;
   std::vector<Piece> pieces_;                // by tag: one for each place in the engine's queue
   std::vector<std::size_t> free_, retries_;  // tags that are unused; that must be asked again
   std::vector<ReadRequest> requests_;

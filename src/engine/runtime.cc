@@ -265,6 +265,8 @@ LinkReport Runtime::link() const {
     report.busy = totals.link.busy;  // by the clock of both
     report.expert_hits = totals.hits;
     report.expert_misses = totals.misses;
+    report.experts_foreseen = totals.foreseen;
+    report.experts_wasted = totals.wasted;
     if (!streamer && !plan.device) report.disk_bytes += target_weights->embedding().disk_bytes();
   }
   if (uploads) {

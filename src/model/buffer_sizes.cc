@@ -63,7 +63,9 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
   for (int layer = 0; layer < c.layers; ++layer)
     attention = std::max(attention, mixing_floats(c, layer));
   const std::size_t mlp = most(c, [&](const LayerSizes& s) {
-    return s.experts > 0 ? at(s.experts) : at(s.hidden_dim) * (c.form.gated() ? 2 : 1);
+    // Scores; of rows that look ahead also what is normed, and chosen.
+    return s.experts > 0 ? at(s.experts + c.dim + 2 * (c.experts.active + 1))
+                         : at(s.hidden_dim) * (c.form.gated() ? 2 : 1);
   });
   embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
   residual = nodes * at(c.dim) * f32;

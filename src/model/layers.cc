@@ -280,13 +280,21 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   }
 }
 
-void Transformer::Impl::mixture(const UnitWeights& w, int layer, Stream& compute,
+NextMixture Transformer::Impl::mixture_after(std::size_t unit) const {
+  const std::span<const Unit> units = weights.units();
+  for (std::size_t i = unit + 1; i < units.size(); ++i)
+    if (units[i].kind == UnitKind::kMlp && config.layer(units[i].layer).experts)
+      return {units[i].layer, weights.resting(i)};
+  return {};
+}
+
+void Transformer::Impl::mixture(const UnitWeights& w, std::size_t unit, Stream& compute,
                                 const std::stop_token& stop) {
   const int n = now().nodes;
-  mixtures.run(w, layer,
+  mixtures.run(w, weights.units()[unit].layer,
                {rows_of(residual, 0, n, config.dim), rows_of(normed, 0, n, config.dim), work.data(),
                 routes.data()},
-               weights.experts(), compute, stop);
+               weights.experts(), mixture_after(unit), compute, stop);
 }
 
 /// Gathers what the head reads for some rows of the last layer. Shapes: row_ids [n] i32, x [n,

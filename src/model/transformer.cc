@@ -108,7 +108,7 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         break;
       case UnitKind::kMlp:
         if (config.layer(units[i].layer).experts)
-          mixture(*w, units[i].layer, compute, own_stop);
+          mixture(*w, i, compute, own_stop);
         else
           mlp(*w, units[i].layer, compute);
         break;

@@ -153,7 +153,9 @@ struct Transformer::Impl {
                  Stream& compute);
   XieluFactors xielu_of(int layer) const;
   void mlp(const UnitWeights& w, int layer, Stream& compute);
-  void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);
+  NextMixture mixture_after(std::size_t unit) const;
+  void mixture(const UnitWeights& w, std::size_t unit, Stream& compute,
+               const std::stop_token& stop);
   void read_for_head(const UnitWeights& w, const std::byte* row_ids, const TensorView& x,
                      const TensorView& to, Stream& compute);
   void hand_out(const UnitWeights& w, const Unit& slice, const OnLogits& read, Stream& compute);

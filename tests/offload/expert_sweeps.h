@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <random>
@@ -57,10 +58,14 @@ class ExpertSweeps : public ::testing::Test {
     return chosen;
   }
   /// A layer of a sweep: copies what is lent on the stream and gives it back while the copy is
-  /// still queued. `most`: experts, after which the sweep is given up.
+  /// still queued. `most`: experts, after which the sweep is given up; `likely`: named for the next
+  /// layer.
   void run_layer(ExpertSource& cache, int layer, const std::vector<std::int32_t>& chosen,
-                 std::size_t most = SIZE_MAX) {
+                 std::size_t most = SIZE_MAX, const std::vector<std::int32_t>& likely = {}) {
     cache.want(layer, chosen);
+    if (const auto next = std::upper_bound(layers_.begin(), layers_.end(), layer);
+        next != layers_.end() && !likely.empty())
+      cache.expect(*next, likely);
     for (const std::int32_t e : std::set<std::int32_t>(chosen.begin(), chosen.end())) {
       if (most-- == 0) return;
       const ExpertLease lease = cache.acquire(layer, e, *compute_, {});
@@ -78,6 +83,18 @@ class ExpertSweeps : public ::testing::Test {
   }
   void run_sweep(ExpertSource& cache, std::size_t rows) {
     for (const int layer : layers_) run_layer(cache, layer, routes(rows));
+  }
+  /// A sweep that names, at each layer, what the next one is asked for, less some and with others.
+  void run_foretold_sweep(ExpertSource& cache, std::size_t rows, std::size_t layers = SIZE_MAX) {
+    std::vector<std::int32_t> next = routes(rows);
+    for (std::size_t i = 0; i < std::min(layers, layers_.size()); ++i) {
+      const std::vector<std::int32_t> chosen = std::exchange(next, routes(rows));
+      std::vector<std::int32_t> likely = routes(1);
+      for (const std::int32_t e : next)
+        if (random_() % 2 == 0) likely.push_back(e);
+      std::shuffle(likely.begin(), likely.end(), random_);
+      run_layer(cache, layers_[i], chosen, i + 1 == layers ? random_() % 3 : SIZE_MAX, likely);
+    }
   }
   void expect_right_bytes() {
     compute_->synchronize();

@@ -143,6 +143,8 @@ json experts_json(const Plan& plan, const LinkReport& link) {
           {"of", experts.layers * experts.count},
           {"hits", link.expert_hits},
           {"misses", link.expert_misses},
+          {"foreseen", link.experts_foreseen},
+          {"wasted", link.experts_wasted},
           {"hit_rate", per(static_cast<double>(link.expert_hits), asked)}};
 }
 
