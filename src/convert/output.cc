@@ -143,9 +143,11 @@ void StagedOutput::require_same() const {
   if (exists_ && !same_files(partial_.name(), partial_.path())) refuse_to_replace(partial_.path());
 }
 
-void StagedOutput::publish() {
+void StagedOutput::publish(std::string_view extra) {
   if (exists_) return require_same();
   if (kind_ == Kind::kDirectory) sync_directory(partial_.name());
+  if (std::error_code failed; !extra.empty() && !fs::remove(partial() / extra, failed))
+    throw Error("cannot remove " + (partial() / extra).string() + ": " + failed.message());
   partial_.publish();
   sync_directory(parent_of(partial_.path()));
 }

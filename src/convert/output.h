@@ -42,8 +42,9 @@ class StagedOutput {
   /// Throws Error if a directory has the name that differs in a file from this one, which must be
   /// complete. publish() keeps one that does not.
   void require_same() const;
-  /// Gives the output its name, durably: its files must have been finished. Throws: Error.
-  void publish();
+  /// Gives the output its name, durably: its files must have been finished. A file `extra` of a
+  /// directory goes just before, so that next to no time lies between the two. Throws: Error.
+  void publish(std::string_view extra = {});
 
  private:
   Kind kind_;

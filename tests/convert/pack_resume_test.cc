@@ -253,7 +253,7 @@ TEST_P(PackResume, AJournalOfAnotherVersionOrNoneOfOursBeginsAnew) {
   }
 }
 
-// As a kill leaves it before the first line is whole.
+// Leaves what a kill does before the first line is whole.
 TEST_P(PackResume, ADirectoryWithoutAJournalIsReplaced) {
   for (const bool removed : {true, false}) {
     cut_late();
@@ -274,7 +274,7 @@ TEST_P(PackResume, AJournalWithoutStepsIsReplacedByOneThatIsTaken) {
   EXPECT_GT(go_on(), 0u);
 }
 
-// As a kill leaves it between the last bytes and the name.
+// Leaves what a kill does between the last bytes and the name.
 TEST_P(PackResume, ACompleteFileThatHasNoNameYetIsTakenUpToItsLastStep) {
   cut_late();
   const std::string steps = contents(journal());

@@ -402,14 +402,14 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
     copy_hf_files(model, staged.partial());
     const PackReport report =
         Packer(model, order, staged.partial() / kWeights, journal, threads, progress).run(order);
-    journal.finish();
-    staged.drop();
-    staged.publish();
+    staged.publish(PackJournal::kName);
     return report;
   } catch (...) {
-    if (journal.lines() > 0) {
+    if (journal.is_of_use()) {
       staged.keep();
       note(partial + " keeps what is done: the same command goes on with it; or remove it");
+    } else {
+      staged.drop();
     }
     throw;
   }

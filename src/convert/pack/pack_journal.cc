@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/checkpoint/fingerprint.h"
 
@@ -131,12 +130,6 @@ void PackJournal::add(const PackStep& step) {
   ++lines_;
 }
 
-void PackJournal::finish() {
-  file_.reset();
-  std::error_code failed;
-  fs::remove(path_, failed);
-  if (failed) throw Error("cannot remove " + path_.string() + ": " + failed.message());
-  lines_ = 0;
-}
+bool PackJournal::is_of_use() const { return lines_ > 0 && is_file(path_); }
 
 }  // namespace canopy

@@ -42,14 +42,13 @@ class PackJournal {
   /// Forgets the steps that were read.
   void forget();
 
-  /// Writes the identity, or goes on after the steps that were read, which it returns: only lines()
-  /// remembers them. Throws Error.
+  /// Writes the identity, or goes on after the steps that were read, which it returns. Throws
+  /// Error.
   std::vector<PackStep> begin();
   /// Adds a step, whose bytes are durable; so is the line then. Throws Error.
   void add(const PackStep& step);
-  /// Removes it: the file is complete. Throws Error.
-  void finish();
-  int lines() const { return lines_; }  // steps that it has
+  /// True if it is there and has steps.
+  bool is_of_use() const;
 
  private:
   std::filesystem::path path_;
