@@ -47,16 +47,24 @@ void check_state(const char* op, const DeltaRows& rows, ConstTensorView state) {
     check(op, "a state", state, {rows.update.dim(1), rows.key.dim(2), rows.update.dim(2)}, kF32);
 }
 
+/// Checks what both ops over nodes are given.
+template <class Call>
+void check_call(const char* op, const Call& call) {
+  check(op, "beta", call.beta, {kAny, kAny}, kF32);
+  check_nodes(op, call.nodes, call.beta);
+  const DeltaRows& kept = call.nodes.kept;
+  const std::int64_t n = call.beta.dim(0);
+  check(op, "beta", call.beta, {n, kept.update.dim(1)}, kF32);
+  check(op, "mixed", call.mixed, {n, channels(kept)}, kF32);
+}
+
 }  // namespace
 
 void Ops::delta_enter(Stream& stream, const DeltaEntry& call) {
   constexpr const char* kOp = "delta_enter";
-  check(kOp, "beta", call.beta, {kAny, kAny}, kF32);
-  check_nodes(kOp, call.nodes, call.beta);
+  check_call(kOp, call);
   const DeltaRows& kept = call.nodes.kept;
   const std::int64_t n = call.beta.dim(0), heads = kept.update.dim(1);
-  check(kOp, "beta", call.beta, {n, heads}, kF32);
-  check(kOp, "mixed", call.mixed, {n, channels(kept)}, kF32);
   check(kOp, "a", call.a, {n, heads}, kF32);
   check(kOp, "taps", call.taps, {channels(kept), kDeltaTaps}, kF32);
   check(kOp, "rate", call.rate, {heads}, kF32);
@@ -66,12 +74,9 @@ void Ops::delta_enter(Stream& stream, const DeltaEntry& call) {
 
 void Ops::delta_rule(Stream& stream, const DeltaRule& call) {
   constexpr const char* kOp = "delta_rule";
-  check(kOp, "beta", call.beta, {kAny, kAny}, kF32);
-  check_nodes(kOp, call.nodes, call.beta);
+  check_call(kOp, call);
   const DeltaRows& kept = call.nodes.kept;
   const std::int64_t n = call.beta.dim(0), heads = kept.update.dim(1);
-  check(kOp, "beta", call.beta, {n, heads}, kF32);
-  check(kOp, "mixed", call.mixed, {n, channels(kept)}, kF32);
   check(kOp, "out", call.out, {n, heads, kept.update.dim(2)}, kF32);
   for (const DeltaState& state : call.states) check_state(kOp, kept, state.state);
   if (n > 0) do_delta_rule(stream, call);

@@ -253,8 +253,6 @@ namespace {
 
 constexpr std::size_t kScoreFloats = std::size_t{2} << 20;  // per thread, for more than one row
 
-std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
 std::size_t thread_floats(std::size_t query_rows, std::size_t head_dim, std::size_t context) {
   const std::size_t all = std::min(kQueryRows, query_rows) * round_up(context, kMaxLanes);
   const std::size_t bound = std::max(kScoreFloats, round_up(context, kMaxLanes));

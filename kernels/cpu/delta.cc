@@ -21,7 +21,6 @@
 #define CANOPY_KERNELS_CPU_DELTA_ONCE
 namespace canopy::cpu {
 
-inline std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 template <class T>
 T* at(const TensorView& view) {
   return reinterpret_cast<T*>(view.data());

@@ -217,12 +217,6 @@ HWY_EXPORT(sigmoid_row);
 HWY_EXPORT(unpack_whole_row);
 HWY_EXPORT(add_whole_row);
 
-namespace {
-
-std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 void rms_norm(Pool& pool, ConstTensorView x, ConstTensorView g, float eps, TensorView y) {
   const auto row = HWY_DYNAMIC_DISPATCH(rms_norm_row);
   const std::size_t n = to_size(x.dim(1));

@@ -121,8 +121,6 @@ std::size_t packed_floats(std::size_t rows, std::size_t columns) {
   return std::min(rows, kChunkRows) * ((columns + kMaxLanes - 1) / kMaxLanes * kMaxLanes);
 }
 
-std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
 bool with_tiles() { return HWY_DYNAMIC_DISPATCH(uses_tiles)(); }
 bool with_tiles(const WeightView& w) {
   return with_tiles() && (w.format() == DType::kBF16 || w.format() == DType::kPackedBF16);

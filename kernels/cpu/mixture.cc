@@ -20,7 +20,6 @@ constexpr std::size_t kAlignment = 256;
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
-std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 template <class T>
 T* at(const TensorView& view) {

@@ -57,6 +57,8 @@ class Pool {
   std::vector<std::thread> threads_;
 };
 
+inline std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
 /// Calls body(row) for each of n rows of `width` elements; alone where waking workers costs more.
 template <class Body>
 void for_rows(Pool& pool, std::size_t n, std::size_t width, const Body& body) {

@@ -10,12 +10,6 @@
 
 namespace canopy::cpu {
 
-namespace {
-
-std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 std::size_t rope_scratch_bytes(std::int64_t head_dim, std::size_t threads) {
   return threads * to_size(head_dim) * sizeof(float);
 }

@@ -134,8 +134,6 @@ HWY_EXPORT(find_at_least);
 
 namespace {
 
-std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
-
 /// A candidate as one integer: larger is better, that is a higher logit, or the lower id among
 /// equals. -0 equals +0. What is not finite is better than all that is, so that it is found.
 using Key = std::uint64_t;
