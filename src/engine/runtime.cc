@@ -69,6 +69,10 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       draft_weights = std::move(timed);
     }
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
+    if (request.graphs && d.recurrent())
+      add_note(notes,
+               "the draft's levels are launched kernel by kernel, not as one graph: the "
+               "states of its recurrent layers move on between them");
     if (plan.beams)
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     else
