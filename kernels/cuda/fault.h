@@ -17,7 +17,7 @@ inline Error error_of(const Fault& fault) {
                    " tokens, which the one at position " + limit + " starts from");
     default:
       return Error("keep_kv: row " + value + " is outside the " + limit +
-                   " slots that the cache has behind the first");
+                   " slots that the cache has after the first");
   }
 }
 

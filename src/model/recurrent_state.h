@@ -33,7 +33,7 @@ class SlotRows {
   /// Forgets the slots that are not committed; or all.
   void drop_others() { top_ = length_; }
   void clear();
-  /// As if `length` slots were committed, of which those from `needed` on are read again.
+  /// Takes `length` slots for committed, of which those from `needed` on are read again.
   void pretend(int length, int needed);
 
  private:

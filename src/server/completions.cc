@@ -138,7 +138,7 @@ chat::Prompt Completions::render(const CompletionRequest& request) const {
     return chat::render_prompt(*model_.chat_template, model_.tokenizer(), request.conversation,
                                local_time());
   } catch (const Error& error) {
-    throw ApiError(400, std::string("the chat template: ") + told(error),
+    throw ApiError(400, std::string("the chat template: ") + reported(error),
                    request.response ? "input" : "messages");
   }
 }
@@ -194,7 +194,7 @@ std::shared_ptr<const TokenConstraint> Completions::constraint_of(
                        : call_grammar(*model_.tool_form, request.tools));
     constraints_.emplace_front(std::move(key), grammar::constrain(std::move(wanted), vocabulary_));
   } catch (const Error& error) {
-    throw ApiError(400, told(error), request.schema ? request.schema_member : "tools");
+    throw ApiError(400, reported(error), request.schema ? request.schema_member : "tools");
   }
   if (constraints_.size() > kConstraints) constraints_.pop_back();
   return constraints_.front().second;
@@ -355,7 +355,7 @@ ApiError Completions::timeout_error() const {
 }
 
 ApiError Completions::failure(const std::string& why) const {
-  return {model_.scheduler.broken() ? 503 : 500, told(why)};
+  return {model_.scheduler.broken() ? 503 : 500, reported(why)};
 }
 
 void Completions::remember(const Answer& answer) {

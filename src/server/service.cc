@@ -178,11 +178,11 @@ void Service::handle(http::Exchange& exchange) {
   } catch (const ApiError& error) {
     fail(error);
   } catch (const Busy& busy) {
-    fail(ApiError(busy.ending() ? 503 : 429, told(busy)));
+    fail(ApiError(busy.ending() ? 503 : 429, reported(busy)));
   } catch (const std::bad_alloc&) {
     fail(ApiError(500, "out of memory"));
   } catch (const std::exception& error) {
-    fail(ApiError(500, told(error)));
+    fail(ApiError(500, reported(error)));
   }
   if (!options_.on_request) return;
   record.status = exchange.status();

@@ -110,7 +110,7 @@ struct WeighWays {
         of_queries[row_at(first, t)] = by_query[t];
       });
     }
-    // From the node back: the weight of row j is the product of the decays after it.
+    // Goes from the node back: the weight of row j is the product of the decays after it.
     block.step([&](int t) {
       for (int of = t; of < group; of += block.threads()) {
         float* const w = decays + of * kLongestWay;

@@ -167,7 +167,7 @@ std::optional<chat::ChatTemplate> find_template(const Options& asked, const Chec
     return asked.chat_template.load(model, stop);
   } catch (const Error& error) {
     if (asked.chat_template.given()) throw;
-    why_none = server::told(error);
+    why_none = server::reported(error);
     aside() << "note: there is no chat, only completions: " << why_none << "\n";
     return std::nullopt;
   }

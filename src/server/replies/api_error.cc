@@ -37,7 +37,7 @@ nlohmann::json ApiError::anthropic_body() const {
   return {{"type", "error"}, {"error", {{"type", kind}, {"message", text}}}};
 }
 
-std::string told(std::string text) {
+std::string reported(std::string text) {
   for (std::size_t at = 0; (at = text.find(" (", at)) != std::string::npos;) {
     const std::size_t end = end_of_place(text, at);
     if (end == std::string::npos)

@@ -42,7 +42,9 @@ struct ApiError : std::exception {
 };
 
 /// An error's message for a client: without the places in our sources, on one line.
-std::string told(std::string text);
-inline std::string told(const std::exception& error) { return told(std::string(error.what())); }
+std::string reported(std::string text);
+inline std::string reported(const std::exception& error) {
+  return reported(std::string(error.what()));
+}
 
 }  // namespace canopy::server

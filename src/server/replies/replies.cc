@@ -59,7 +59,7 @@ nlohmann::ordered_json parse_body(const http::Request& request) {
   try {
     return parse_ordered_json(request.body, LargeIntegers::kKept);
   } catch (const Error& error) {
-    throw ApiError(400, std::string("the body: ") + told(error));
+    throw ApiError(400, std::string("the body: ") + reported(error));
   }
 }
 

@@ -59,7 +59,7 @@ Json call_arguments(Json given, const std::string& place) {
     try {
       given = parse_ordered_json(text, LargeIntegers::kKept);
     } catch (const Error& error) {
-      return refuse("is not JSON that can be read: " + told(error));
+      return refuse("is not JSON that can be read: " + reported(error));
     }
   }
   if (given.is_null()) return Json::object();
