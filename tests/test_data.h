@@ -1,6 +1,8 @@
 #pragma once
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 namespace canopy {
 
@@ -8,6 +10,12 @@ namespace canopy {
 inline std::filesystem::path test_data() {
   const char* const now = std::getenv("CANOPY_TEST_DATA");
   return now != nullptr ? now : CANOPY_TEST_DATA;
+}
+
+/// The name of a test of a model: that of its file, in letters that googletest takes.
+inline std::string test_name(std::string file) {
+  std::replace(file.begin(), file.end(), '.', '_');
+  return file;
 }
 
 }  // namespace canopy

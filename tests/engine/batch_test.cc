@@ -110,13 +110,13 @@ TEST_F(Batch, OfMoreTextsThanShareASweepLetsTheNextTakeTheCachesOfOneThatEnded) 
       EXPECT_EQ(text.tokens, alone[i].tokens);
       done.push_back(i);
     };
-    std::size_t told = 0;
-    events.on_token = [&](std::size_t, TokenId) { return ++told != 0; };
+    std::size_t received = 0;
+    events.on_token = [&](std::size_t, TokenId) { return ++received != 0; };
     events.on_step = [&](const StepProgress& step) {
       EXPECT_EQ(step.texts_done, static_cast<int>(done.size()));
     };
     const BatchReport report = engine.generate(all, events);
-    EXPECT_EQ(told, static_cast<std::size_t>(report.tokens));
+    EXPECT_EQ(received, static_cast<std::size_t>(report.tokens));
     EXPECT_EQ(std::set(done.begin(), done.end()).size(), all.size());
     EXPECT_EQ(done.size(), all.size());
     // A place is idle only while the last texts end.

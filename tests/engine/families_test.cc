@@ -81,11 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "hunyuan", "apertus", "cohere_qk", "granite4", "olmo2", "olmo3", "exaone4",
                       "glm4", "granite", "smollm3", "cohere", "cohere2", "arcee", "nemotron",
                       "starcoder2", "gpt_oss.gguf", "gpt_oss_mxfp4.gguf", "llama_iq.gguf"),
-    [](const auto& info) {
-      std::string name = info.param;
-      std::replace(name.begin(), name.end(), '.', '_');
-      return name;
-    });
+    [](const auto& info) { return test_name(info.param); });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, LearnedPositions, ::testing::Values("opt"),
                          [](const auto& info) { return std::string(info.param); });
 

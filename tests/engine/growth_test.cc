@@ -340,20 +340,20 @@ TEST_F(Growths, BildKeepsTokensUpToTheFirstThatTheTargetThinksTooUnlikely) {
     r.sampling.temperature = p % 2 == 0 ? 0.0f : 1.0f;
     r.seed = p;
     r.logprobs = 97;  // of every token
-    std::vector<TokenReport> told;
+    std::vector<TokenReport> received;
     RequestEvents events;
     events.on_token = [&](TokenId, const TokenReport* report) {
-      told.push_back(*report);
+      received.push_back(*report);
       return true;
     };
     session.admit(r, events);
-    for (std::size_t before = 0; session.step(); before = told.size()) {
+    for (std::size_t before = 0; session.step(); before = received.size()) {
       const CheckedTree& tree = session.last_sweep().trees.front();
       const std::size_t accepted = tree.path.size() - 1;
-      if (told.size() - before <= accepted) continue;  // the text's end cut this step
+      if (received.size() - before <= accepted) continue;  // the text's end cut this step
       for (std::size_t i = 0; i < accepted; ++i, ++kept)
-        EXPECT_LE(-told[before + i].chosen.logprob, kMost + 1e-6);
-      const TokenReport& last = told[before + accepted];
+        EXPECT_LE(-received[before + i].chosen.logprob, kMost + 1e-6);
+      const TokenReport& last = received[before + accepted];
       unlikely += -last.chosen.logprob > kMost ? 1 : 0;
       if (accepted + 1 == tree.tokens.size()) continue;
       ++rolled_back;

@@ -234,7 +234,7 @@ TEST_F(House, TheFirstSweepAfterTextsCameOrWentHasTheShapeForThoseThatAreThere) 
   const int one = plan.prediction->best.shape.size(), full = plan.prediction->full.shape.size();
   ASSERT_GT(one, full);
   Session session = engine.open_session();
-  std::vector<Told> told(kTexts);
+  std::vector<Received> received(kTexts);
   std::vector<Ticket> tickets;
   std::string table;
   const auto sweep = [&] {  // its trees' nodes
@@ -248,7 +248,7 @@ TEST_F(House, TheFirstSweepAfterTextsCameOrWentHasTheShapeForThoseThatAreThere) 
   const auto admit = [&](unsigned i) {  // a token is no prompt that must be read first
     Request r = asked(i, 0, false);
     r.prompt.resize(1);
-    tickets.push_back(session.admit(std::move(r), told[i].events()));
+    tickets.push_back(session.admit(std::move(r), received[i].events()));
   };
   admit(0);
   EXPECT_EQ(sweep(), one) << table;
@@ -265,11 +265,11 @@ TEST_F(House, TheFirstSweepAfterTextsCameOrWentHasTheShapeForThoseThatAreThere) 
 TEST_F(House, ASessionBeginsWithTheShapeForTheTextsThatAreThereNotForOne) {
   Engine engine(models(true), house(0));
   Session session = engine.open_session();
-  std::vector<Told> told(kTexts);
+  std::vector<Received> received(kTexts);
   for (unsigned i = 0; i < kTexts; ++i) {
     Request r = asked(i, 0, false);
     r.prompt.resize(1);
-    session.admit(std::move(r), told[i].events());
+    session.admit(std::move(r), received[i].events());
   }
   ASSERT_TRUE(session.step());
   EXPECT_EQ(session.last_sweep().tree_nodes, engine.plan().prediction->full.shape.size());
@@ -283,9 +283,9 @@ TEST_F(House, TextsArePlainDecodingsWhateverElseIsThere) {
       Engine plain(models(false), plain_options);
       Engine engine(models(true), house(temperature));
       Session session = engine.open_session();
-      std::vector<Told> told(2 * kTexts);
+      std::vector<Received> received(2 * kTexts);
       const auto admit = [&](unsigned i) {
-        session.admit(asked(i, temperature, edited), told[i].events());
+        session.admit(asked(i, temperature, edited), received[i].events());
       };
       for (unsigned i = 0; i < 2 * kTexts; ++i) {  // one, then more, then as many as there are
         admit(i);
@@ -293,8 +293,8 @@ TEST_F(House, TextsArePlainDecodingsWhateverElseIsThere) {
       }
       run(session);
       for (unsigned i = 0; i < 2 * kTexts; ++i)
-        EXPECT_EQ(told[i].tokens, plain.generate(asked(i, temperature, edited)).tokens)
-            << i << " " << temperature << " " << edited << told[i].error;
+        EXPECT_EQ(received[i].tokens, plain.generate(asked(i, temperature, edited)).tokens)
+            << i << " " << temperature << " " << edited << received[i].error;
     }
   }
 }

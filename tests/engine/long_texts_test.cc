@@ -54,9 +54,9 @@ TEST_F(LongTexts, WithACommonBeginningHoldItOnceAndHaveTheBitsOfTextsThatDoNot) 
     for (const bool later : {false, true}) {
       SCOPED_TRACE(::testing::Message() << name(method) << (later ? ", later" : ""));
       Session session = engine.open_session();
-      std::vector<Told> told(3);
+      std::vector<Received> received(3);
       for (unsigned i = 0; i < 3; ++i) {
-        session.admit(asked(i, 250), told[i].events());
+        session.admit(asked(i, 250), received[i].events());
         if (later) session.step();
       }
       int rows = 0, most = 0;
@@ -64,7 +64,7 @@ TEST_F(LongTexts, WithACommonBeginningHoldItOnceAndHaveTheBitsOfTextsThatDoNot) 
         rows += session.last_sweep().prompt_rows;
         most = std::max(most, blocks_in_use(engine));
       }
-      for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(told[i].tokens, alone[i]) << i;
+      for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(received[i].tokens, alone[i]) << i;
       EXPECT_TRUE(later || rows <= 299 + 2 * (299 - 192)) << rows;  // three blocks are read once
       EXPECT_LE(most, 6 + 2 * 3);
     }
@@ -78,9 +78,10 @@ TEST_F(LongTexts, AreReadInPiecesWhereASweepTakesNoMoreRows) {
   EXPECT_EQ(engine.plan().target_limits.max_nodes,
             kRows + engine.plan().max_sequences * engine.plan().policy.shape.size());
   Session session = engine.open_session();
-  std::vector<Told> told(2);
+  std::vector<Received> received(2);
   std::vector<Ticket> tickets;
-  for (unsigned i = 0; i < 2; ++i) tickets.push_back(session.admit(asked(i, 0), told[i].events()));
+  for (unsigned i = 0; i < 2; ++i)
+    tickets.push_back(session.admit(asked(i, 0), received[i].events()));
   int read = 0;
   while (session.step()) {
     EXPECT_LE(session.last_sweep().prompt_rows, kRows);
@@ -90,7 +91,8 @@ TEST_F(LongTexts, AreReadInPiecesWhereASweepTakesNoMoreRows) {
     }
   }
   EXPECT_EQ(read, kPrompt);
-  for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(told[i].tokens, whole.generate(asked(i, 0)).tokens);
+  for (unsigned i = 0; i < 2; ++i)
+    EXPECT_EQ(received[i].tokens, whole.generate(asked(i, 0)).tokens);
 }
 
 TEST_F(LongTexts, ReportHowMuchOfTheirPromptWasThereAlready) {
@@ -127,12 +129,12 @@ TEST_F(LongTexts, WaitWithTheirTokensWhereThePoolIsFullAndAreWrittenAllTheSame) 
     Engine engine = make(SpeculationMethod::kSequoia, 3, blocks * block);
     EXPECT_EQ(engine.plan().kv_blocks, static_cast<int>(blocks));
     Session session = engine.open_session();
-    std::vector<Told> told(3);
-    for (unsigned i = 0; i < 3; ++i) session.admit(asked(i, 0), told[i].events());
+    std::vector<Received> received(3);
+    for (unsigned i = 0; i < 3; ++i) session.admit(asked(i, 0), received[i].events());
     run(session);
     for (unsigned i = 0; i < 3; ++i) {
-      EXPECT_EQ(told[i].tokens, alone[i]) << i << " " << told[i].error;
-      EXPECT_EQ(told[i].ends, 1);
+      EXPECT_EQ(received[i].tokens, alone[i]) << i << " " << received[i].error;
+      EXPECT_EQ(received[i].ends, 1);
     }
   }
   EXPECT_NE(
@@ -161,11 +163,11 @@ TEST_F(SessionTest, ATextThatIsSentBackMayBeLongerThanThePromptsThatWerePlannedF
   Engine engine = engine_with(8 * block);
   ASSERT_EQ(engine.plan().kv_blocks, 8);
   Session session = engine.open_session();
-  std::vector<Told> told(3);
-  for (unsigned i = 0; i < 3; ++i) session.admit(asked(i), told[i].events());
+  std::vector<Received> received(3);
+  for (unsigned i = 0; i < 3; ++i) session.admit(asked(i), received[i].events());
   run(session);
   for (unsigned i = 0; i < 3; ++i)
-    EXPECT_EQ(told[i].tokens, whole.generate(asked(i)).tokens) << told[i].error;
+    EXPECT_EQ(received[i].tokens, whole.generate(asked(i)).tokens) << received[i].error;
 }
 
 }  // namespace

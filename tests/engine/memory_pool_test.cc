@@ -130,7 +130,7 @@ class MemoryPoolTest : public TinyEngine {
       struct Running {
         unsigned seed = 0;
         Ticket ticket = 0;
-        Told given;
+        Received given;
       };
       std::vector<std::unique_ptr<Running>> texts;
       std::vector<Ticket> open;
@@ -188,15 +188,15 @@ TEST_F(MemoryPoolTest, AFullHouseOfFullTextsEndsAndWeightsComeBack) {
     Engine engine = make(method);
     const std::uint64_t at_first = engine.pool().resident;
     Session session = engine.open_session();
-    std::vector<Told> told(kTexts);
+    std::vector<Received> received(kTexts);
     for (unsigned i = 0; i < kTexts; ++i)
-      session.admit(greedy(text(i, kContext - 40), 40), told[i].events());
+      session.admit(greedy(text(i, kContext - 40), 40), received[i].events());
     std::uint64_t least = at_first;
     while (session.step()) {
       expect_in_budget(engine);
       least = std::min(least, engine.pool().resident);
     }
-    for (const Told& one : told) {
+    for (const Received& one : received) {
       EXPECT_EQ(one.error, "");
       EXPECT_EQ(one.finish_reason, "length");
       EXPECT_EQ(one.tokens.size(), 40u);

@@ -100,18 +100,18 @@ class PromptLogprobs : public SessionTest {
             scored(prompt(9, 64), 12)};
   }
   static std::vector<Scored> alone(const std::vector<Request>& requests) {
-    std::vector<Scored> told(requests.size());
+    std::vector<Scored> received(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       Engine engine = make(SpeculationMethod::kNone, 1);
       Session session = engine.open_session();
-      session.admit(requests[i], told[i].events());
+      session.admit(requests[i], received[i].events());
       run(session);
-      EXPECT_EQ(told[i].prompts, 1);
-      EXPECT_EQ(told[i].ends, 1);
-      EXPECT_EQ(told[i].finish_reason, "length");
-      EXPECT_EQ(std::ssize(told[i].tokens), requests[i].max_new_tokens);
+      EXPECT_EQ(received[i].prompts, 1);
+      EXPECT_EQ(received[i].ends, 1);
+      EXPECT_EQ(received[i].finish_reason, "length");
+      EXPECT_EQ(std::ssize(received[i].tokens), requests[i].max_new_tokens);
     }
-    return told;
+    return received;
   }
 };
 
@@ -121,15 +121,15 @@ TEST_F(PromptLogprobs, AreThoseOfAPlainForwardAndOfPerplexity) {
   o.plan.logit_rows = kTokens;
   Engine engine(models(false), o);
   const std::vector<TokenId> text = prompt(1, kTokens);
-  Scored told;
+  Scored received;
   {
     Session session = engine.open_session();
-    session.admit(scored(text, 0), told.events());
+    session.admit(scored(text, 0), received.events());
     run(session);
   }
-  ASSERT_EQ(told.prompt.size(), text.size() - 1);
+  ASSERT_EQ(received.prompt.size(), text.size() - 1);
   double loss = 0;
-  for (const auto& one : told.prompt) loss -= one.front().second;
+  for (const auto& one : received.prompt) loss -= one.front().second;
   EXPECT_EQ(loss, measure_loss(engine, text, kTokens).sum);
 
   TargetModel& target = engine.parts().target();
@@ -154,11 +154,12 @@ TEST_F(PromptLogprobs, AreThoseOfAPlainForwardAndOfPerplexity) {
                   static_cast<double>(row[static_cast<std::size_t>(token)] - std::log(sum)),
                   static_cast<double>(row.size()) * 4e-16);
     };
-    ASSERT_EQ(told.prompt[i].size(), 1u + kTop);
-    expect(text[i + 1], told.prompt[i][0]);
-    for (std::size_t k = 0; k < kTop; ++k) expect(order[k], told.prompt[i][k + 1]);
+    ASSERT_EQ(received.prompt[i].size(), 1u + kTop);
+    expect(text[i + 1], received.prompt[i][0]);
+    for (std::size_t k = 0; k < kTop; ++k) expect(order[k], received.prompt[i][k + 1]);
     // A token is the likeliest where its number is the best one's: they are compared so.
-    EXPECT_EQ(text[i + 1] == order[0], told.prompt[i][0].second == told.prompt[i][1].second);
+    EXPECT_EQ(text[i + 1] == order[0],
+              received.prompt[i][0].second == received.prompt[i][1].second);
   }
 }
 
@@ -181,15 +182,15 @@ TEST_F(PromptLogprobs, OfManyPromptsInSharedSweepsAreThoseOfEachAloneBitForBit) 
     Engine engine = make(c.method, c.sequences, c.streamed, c.prompt_rows);
     for (const bool again : {false, true}) {  // the second time the pool remembers them all
       Session session = engine.open_session();
-      std::vector<Scored> told(requests.size());
+      std::vector<Scored> received(requests.size());
       for (std::size_t i = 0; i < requests.size(); ++i)
-        session.admit(requests[i], told[i].events());
+        session.admit(requests[i], received[i].events());
       run(session);
       for (std::size_t i = 0; i < requests.size(); ++i) {
-        EXPECT_EQ(told[i].error, "");
-        EXPECT_EQ(told[i].prompt, expected[i].prompt) << i << (again ? ", again" : "");
-        EXPECT_EQ(told[i].tokens, expected[i].tokens) << i << (again ? ", again" : "");
-        EXPECT_EQ(told[i].prompts, 1);
+        EXPECT_EQ(received[i].error, "");
+        EXPECT_EQ(received[i].prompt, expected[i].prompt) << i << (again ? ", again" : "");
+        EXPECT_EQ(received[i].tokens, expected[i].tokens) << i << (again ? ", again" : "");
+        EXPECT_EQ(received[i].prompts, 1);
       }
     }
   }
@@ -198,12 +199,12 @@ TEST_F(PromptLogprobs, OfManyPromptsInSharedSweepsAreThoseOfEachAloneBitForBit) 
 TEST_F(PromptLogprobs, RideInOneSweepWhereItHasRoom) {
   Engine engine = make(SpeculationMethod::kNone, 8);
   Session session = engine.open_session();
-  std::vector<Scored> told(8);
+  std::vector<Scored> received(8);
   for (unsigned i = 0; i < 8; ++i)
-    session.admit(scored(prompt(i, 100), i % 2 == 0 ? 0 : 1), told[i].events());
+    session.admit(scored(prompt(i, 100), i % 2 == 0 ? 0 : 1), received[i].events());
   EXPECT_TRUE(session.step());
   EXPECT_EQ(session.last_sweep().prompt_rows, 8 * 99);
-  for (const Scored& one : told) EXPECT_EQ(one.ends, 1);
+  for (const Scored& one : received) EXPECT_EQ(one.ends, 1);
   EXPECT_FALSE(session.step());
 }
 
@@ -214,14 +215,16 @@ TEST_F(PromptLogprobs, DoNotChangeATextThatIsBeingWrittenNextToThem) {
     const std::vector<Request> requests = mixed();
     const std::vector<Scored> scores = alone(requests);
     Session session = engine.open_session();
-    Told text;
+    Received text;
     session.admit(request(prompt(20)), text.events());
     session.step();
-    std::vector<Scored> told(requests.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) session.admit(requests[i], told[i].events());
+    std::vector<Scored> received(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      session.admit(requests[i], received[i].events());
     run(session);
     EXPECT_EQ(text.tokens, expected);
-    for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(told[i].prompt, scores[i].prompt);
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(received[i].prompt, scores[i].prompt);
   }
 }
 
@@ -282,10 +285,10 @@ TEST_F(PromptLogprobs, OfACancelledPromptAreNotReportedAndTheOthersAreUntouched)
     for (int at = 0; at < units; ++at) {
       SCOPED_TRACE(::testing::Message() << "text " << gone << " at unit " << at);
       Session session = engine.open_session();
-      std::vector<Scored> told(3);
+      std::vector<Scored> received(3);
       std::vector<Ticket> tickets;
       for (std::size_t i = 0; i < 3; ++i)
-        tickets.push_back(session.admit(requests[i], told[i].events()));
+        tickets.push_back(session.admit(requests[i], received[i].events()));
       session.step();
       int unit = 0;
       session.step({}, [&](const Unit&) {
@@ -294,8 +297,8 @@ TEST_F(PromptLogprobs, OfACancelledPromptAreNotReportedAndTheOthersAreUntouched)
       run(session);
       for (int i = 0; i < 3; ++i) {
         const auto k = static_cast<std::size_t>(i);
-        EXPECT_EQ(told[k].ends, i == gone ? 0 : 1);
-        EXPECT_EQ(told[k].prompt, i == gone ? Scores() : expected[k].prompt);
+        EXPECT_EQ(received[k].ends, i == gone ? 0 : 1);
+        EXPECT_EQ(received[k].prompt, i == gone ? Scores() : expected[k].prompt);
       }
     }
 }
@@ -305,17 +308,17 @@ TEST_F(PromptLogprobs, OfASweepThatWasStoppedAreMadeByTheNext) {
   const std::vector<Scored> expected = alone(requests);
   Engine engine = make(SpeculationMethod::kNone, 1);
   Session session = engine.open_session();
-  Scored told;
-  session.admit(requests[0], told.events());
+  Scored received;
+  session.admit(requests[0], received.events());
   std::stop_source stop;
   EXPECT_THROW(session.step(stop.get_token(),
                             [&](const Unit& unit) {
                               if (unit.kind == UnitKind::kMlp) stop.request_stop();
                             }),
                Stopped);
-  EXPECT_EQ(told.prompts, 0);
+  EXPECT_EQ(received.prompts, 0);
   run(session);
-  EXPECT_EQ(told.prompt, expected[0].prompt);
+  EXPECT_EQ(received.prompt, expected[0].prompt);
 }
 
 TEST_F(PromptLogprobs, SurviveThatATextIsSentBackForWantOfBlocks) {
@@ -329,13 +332,13 @@ TEST_F(PromptLogprobs, SurviveThatATextIsSentBackForWantOfBlocks) {
   Engine tight(models(false), o);
   ASSERT_EQ(tight.plan().kv_blocks, 5);
   Session session = tight.open_session();
-  std::vector<Scored> told(3);
-  for (std::size_t i = 0; i < 3; ++i) session.admit(requests[i], told[i].events());
+  std::vector<Scored> received(3);
+  for (std::size_t i = 0; i < 3; ++i) session.admit(requests[i], received[i].events());
   run(session);
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(told[i].prompt, expected[i].prompt) << i;
-    EXPECT_EQ(told[i].tokens, expected[i].tokens) << i;
-    EXPECT_EQ(told[i].prompts, 1);
+    EXPECT_EQ(received[i].prompt, expected[i].prompt) << i;
+    EXPECT_EQ(received[i].tokens, expected[i].tokens) << i;
+    EXPECT_EQ(received[i].prompts, 1);
   }
 }
 

@@ -25,13 +25,7 @@ class RecurrentEngine : public TinyEngine, public ::testing::WithParamInterface<
   std::filesystem::path draft() const { return own_ / "draft"; }
 
   EngineOptions options_for(SpeculationMethod method, int nodes, int sequences = 1) const {
-    EngineOptions options;
-    options.device.threads = 2;
-    options.plan.method = method;
-    options.plan.cost = made_up_cost();
-    options.plan.tree_size = nodes;
-    options.plan.max_prompt = kPrompt;
-    options.plan.context = kContext;
+    EngineOptions options = options_until(method, nodes, kPrompt, kContext);
     options.plan.max_sequences = sequences;
     return options;
   }
@@ -95,10 +89,10 @@ TEST_P(RecurrentEngine, OtherTextsCancelsAndStopsChangeNothing) {
   for (int i = 0; i < 3; ++i) alone.push_back(plain(asked(i, kPrompt - 30 * i, 100)));
   Engine engine = make(SpeculationMethod::kSequoia, 24, 4);
   Session session = engine.open_session();
-  std::vector<Told> told(4);
+  std::vector<Received> received(4);
   for (int i = 0; i < 3; ++i)
-    session.admit(asked(i, kPrompt - 30 * i, 100), told[static_cast<std::size_t>(i)].events());
-  const Ticket cancelled = session.admit(asked(9), told[3].events());
+    session.admit(asked(i, kPrompt - 30 * i, 100), received[static_cast<std::size_t>(i)].events());
+  const Ticket cancelled = session.admit(asked(9), received[3].events());
   int sweep = 0;
   while (true) {
     ++sweep;
@@ -117,7 +111,7 @@ TEST_P(RecurrentEngine, OtherTextsCancelsAndStopsChangeNothing) {
     }
     if (!session.step()) break;
   }
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i].tokens, alone[i]) << i;
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(received[i].tokens, alone[i]) << i;
 }
 
 TEST_P(RecurrentEngine, ATextIsReadWholeWhateverWasReadBefore) {
@@ -170,7 +164,7 @@ TEST_P(RecurrentEngine, ADeviceWithMemoryOfItsOwnHoldsWhatThePlanSaysAndLeadsToO
         };
         Engine engine(files(method != SpeculationMethod::kNone), options);
         const std::vector<TokenId> text = engine.generate(asked(5, kPrompt, 100)).tokens;
-        // On a GPU products of other numbers of rows are rounded otherwise.
+        // A GPU rounds products of other numbers of rows otherwise.
         std::vector<TokenId>& expected = texts[kind == "cuda" ? method : SpeculationMethod::kAuto];
         if (expected.empty()) expected = text;
         EXPECT_EQ(text, expected);
@@ -199,11 +193,7 @@ TEST_P(RecurrentEngine, WhatItCannotIsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, RecurrentEngine,
                          ::testing::Values("qwen3_5", "qwen3_5.gguf", "qwen3_5_moe"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '.', '_');
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace canopy

@@ -10,7 +10,7 @@
 namespace canopy {
 
 /// The events that a request was given.
-struct Told {
+struct Received {
   std::vector<TokenId> tokens;
   int ends = 0, stop_after = 0;
   std::string finish_reason, error;

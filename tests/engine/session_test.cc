@@ -23,10 +23,10 @@ TEST_F(SessionTest, TextsThatAreAdmittedAtDifferentTimesShareSweepsAndStayAsThey
     for (unsigned i = 0; i < 3; ++i)
       alone.push_back(engine.generate(sampled(i, temperature, false)).tokens);
     Session session = engine.open_session();
-    std::vector<Told> told(3);
+    std::vector<Received> received(3);
     int most = 0;
     for (unsigned i = 0; i < 3; ++i) {
-      session.admit(sampled(i, temperature, false), told[i].events());
+      session.admit(sampled(i, temperature, false), received[i].events());
       for (int sweep = 0; sweep < 2; ++sweep) {
         ASSERT_TRUE(session.step());
         most = std::max(most, session.last_sweep().texts);
@@ -35,9 +35,9 @@ TEST_F(SessionTest, TextsThatAreAdmittedAtDifferentTimesShareSweepsAndStayAsThey
     run(session);
     EXPECT_EQ(most, 3);
     for (unsigned i = 0; i < 3; ++i) {
-      EXPECT_EQ(told[i].tokens, alone[i]) << "text " << i << " at " << temperature;
-      EXPECT_EQ(told[i].ends, 1);
-      EXPECT_EQ(told[i].finish_reason, "length");
+      EXPECT_EQ(received[i].tokens, alone[i]) << "text " << i << " at " << temperature;
+      EXPECT_EQ(received[i].ends, 1);
+      EXPECT_EQ(received[i].finish_reason, "length");
     }
     EXPECT_FALSE(session.step());
   }
@@ -65,20 +65,20 @@ TEST_F(SessionTest, ACancelledTextIsToldNothingMoreAndTheOthersAreUntouched) {
   for (int at = 0; at < all; ++at) {
     SCOPED_TRACE(at);
     Session session = engine.open_session();
-    std::vector<Told> told(3);
+    std::vector<Received> received(3);
     Ticket third = 0;
     for (unsigned i = 0; i < 3; ++i)
-      third = session.admit(sampled(i, 1.0f, false), told[i].events());
+      third = session.admit(sampled(i, 1.0f, false), received[i].events());
     session.step();
-    const std::size_t before = told[2].tokens.size();
+    const std::size_t before = received[2].tokens.size();
     int units = 0;
     session.step({}, [&](const Unit&) {
       if (units++ == at) session.cancel(third);  // in the middle of a sweep
     });
     run(session);
-    EXPECT_EQ(told[2].tokens.size(), before);
-    EXPECT_EQ(told[2].ends, 0);
-    for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(told[i].tokens, expected[i]);
+    EXPECT_EQ(received[2].tokens.size(), before);
+    EXPECT_EQ(received[2].ends, 0);
+    for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(received[i].tokens, expected[i]);
   }
 }
 
@@ -88,7 +88,7 @@ TEST_F(SessionTest, ATextStopsWithTheTokenThatItsReaderSaysIsTheLast) {
   const std::vector<TokenId> other = engine.generate(request(prompt(2))).tokens;
   for (int last = 1; last < 6; ++last) {
     Session session = engine.open_session();
-    Told stopped, beside;
+    Received stopped, beside;
     stopped.stop_after = last;
     session.admit(request(prompt(1)), stopped.events());
     session.admit(request(prompt(2)), beside.events());
@@ -104,7 +104,7 @@ TEST_F(SessionTest, TheSweepEndsEarlyWhenItsLastTextIsCancelledAndTheSessionGoes
   Engine engine = make(SpeculationMethod::kNone, 0, 1);
   const std::vector<TokenId> expected = engine.generate(request(prompt(2))).tokens;
   Session session = engine.open_session();
-  Told first, second;
+  Received first, second;
   const Ticket ticket = session.admit(request(prompt(1)), first.events());
   int units = 0;
   EXPECT_TRUE(session.step({}, [&](const Unit&) {
@@ -128,14 +128,14 @@ TEST_F(SessionTest, AFailedReadEndsTheSessionAndEverybodyInItIsTold) {
   files.target = Checkpoint::open(target);
   Engine engine(std::move(files), streamed);
   Session session = engine.open_session();
-  std::vector<Told> told(3);  // two share the sweeps, the third waits
-  for (unsigned i = 0; i < 3; ++i) session.admit(request(prompt(i)), told[i].events());
+  std::vector<Received> received(3);  // two share the sweeps, the third waits
+  for (unsigned i = 0; i < 3; ++i) session.admit(request(prompt(i)), received[i].events());
   ASSERT_TRUE(session.step());
   std::filesystem::resize_file(target / "model.safetensors", 4096);
   // The ring may still hold some sweeps of so small a model.
   const std::string error = error_of([&] { run(session); });
   EXPECT_NE(error.find("model.safetensors"), std::string::npos) << error;
-  for (const Told& text : told) {
+  for (const Received& text : received) {
     EXPECT_EQ(text.error, error);
     EXPECT_EQ(text.ends, 1);
     EXPECT_LT(text.tokens.size(), static_cast<std::size_t>(kNew));
@@ -147,8 +147,8 @@ TEST_F(SessionTest, AStoppedSweepCanBeMadeAgain) {
   Engine engine = make(SpeculationMethod::kSequoia, 1.0, 2);
   const std::vector<TokenId> expected = engine.generate(sampled(0, 1.0f, false)).tokens;
   Session session = engine.open_session();
-  Told told;
-  session.admit(sampled(0, 1.0f, false), told.events());
+  Received received;
+  session.admit(sampled(0, 1.0f, false), received.events());
   bool more = true;
   for (int sweep = 0; more; ++sweep) {
     std::stop_source stop;
@@ -159,9 +159,9 @@ TEST_F(SessionTest, AStoppedSweepCanBeMadeAgain) {
                               }),
                  Stopped);
     more = session.step();
-    if (told.ends > 0) break;
+    if (received.ends > 0) break;
   }
-  EXPECT_EQ(told.tokens, expected);
+  EXPECT_EQ(received.tokens, expected);
 }
 
 TEST_F(SessionTest, AReproducibleTextIsPlainSamplingsAloneBesideOthersAndWithAnyDraft) {
@@ -172,16 +172,16 @@ TEST_F(SessionTest, AReproducibleTextIsPlainSamplingsAloneBesideOthersAndWithAny
     for (const bool beside : {false, true}) {
       SCOPED_TRACE(std::string(name(method)) + (beside ? " beside others" : " alone"));
       Session session = engine.open_session();
-      Told told, other;
+      Received received, other;
       if (beside) {
         session.admit(sampled(5, 0.9f, false), other.events());
         session.step();
       }
-      session.admit(sampled(3, 0.9f, true), told.events());
+      session.admit(sampled(3, 0.9f, true), received.events());
       run(session);
-      if (expected.empty()) expected = told.tokens;
-      EXPECT_EQ(told.tokens, expected);
-      EXPECT_EQ(told.tokens.size(), static_cast<std::size_t>(kNew));
+      if (expected.empty()) expected = received.tokens;
+      EXPECT_EQ(received.tokens, expected);
+      EXPECT_EQ(received.tokens.size(), static_cast<std::size_t>(kNew));
     }
   }
 }
@@ -263,24 +263,26 @@ TEST_F(SessionTest, ALongPromptIsSpreadOverTheSweepsOfThoseWhoWait) {
                                             engine.generate(sampled(1, temperature, true)).tokens,
                                             engine.generate(sampled(2, temperature, true)).tokens};
       Session session = engine.open_session();
-      std::vector<Told> told(3);
-      session.admit(sampled(0, temperature, true), told[0].events());
+      std::vector<Received> received(3);
+      session.admit(sampled(0, temperature, true), received[0].events());
       session.step();
       EXPECT_EQ(session.last_sweep().prompt_rows, 19);  // alone: in one sweep
-      for (unsigned i : {1u, 2u}) session.admit(sampled(i, temperature, true), told[i].events());
+      for (unsigned i : {1u, 2u})
+        session.admit(sampled(i, temperature, true), received[i].events());
       int sweeps = 0, prompt_rows = 0;
-      for (std::size_t before = told[0].tokens.size(); told[2].tokens.empty();
-           before = told[0].tokens.size(), ++sweeps) {
+      for (std::size_t before = received[0].tokens.size(); received[2].tokens.empty();
+           before = received[0].tokens.size(), ++sweeps) {
         ASSERT_TRUE(session.step());
         const SweepReport& sweep = session.last_sweep();
         EXPECT_LE(sweep.prompt_rows + sweep.tree_nodes * 2, std::max(6, 2 * behind_link));
-        EXPECT_TRUE(told[0].ends > 0 || told[0].tokens.size() > before);  // nobody stands still
+        EXPECT_TRUE(received[0].ends > 0 ||
+                    received[0].tokens.size() > before);  // nobody stands still
         prompt_rows += sweep.prompt_rows;
       }
       EXPECT_GT(sweeps, 5);
       EXPECT_EQ(prompt_rows, 38);
       run(session);
-      for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i].tokens, alone[i]) << i;
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(received[i].tokens, alone[i]) << i;
     }
 }
 
@@ -293,15 +295,15 @@ TEST_F(SessionTest, TheFirstSweepCarriesAsMuchOfTheTreeAsPaysBesideThePrompt) {
   o.plan.resident = 0;
   Engine engine(models(true), o);
   Session session = engine.open_session();
-  Told told;
-  session.admit(request(prompt(1, 30)), told.events());
+  Received received;
+  session.admit(request(prompt(1, 30)), received.events());
   ASSERT_TRUE(session.step());
   const int first = session.last_sweep().tree_nodes;
   EXPECT_EQ(session.last_sweep().prompt_rows, 29);
   ASSERT_TRUE(session.step());
   EXPECT_LT(first, session.last_sweep().tree_nodes);
   run(session);
-  EXPECT_EQ(told.tokens,
+  EXPECT_EQ(received.tokens,
             make(SpeculationMethod::kNone, 0, 1, false).generate(request(prompt(1, 30))).tokens);
 }
 

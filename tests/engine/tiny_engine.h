@@ -166,15 +166,20 @@ class TinyEngine : public ::testing::Test {
                      std::optional<std::uint64_t> resident, int prompt, int context) {
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
+    EngineOptions options = options_until(method, nodes, prompt, context);
+    options.plan.resident = resident;
+    return Engine(std::move(files), options);
+  }
+  /// Options of texts that end where `context` does.
+  static EngineOptions options_until(SpeculationMethod method, int nodes, int prompt, int context) {
     EngineOptions options;
     options.device.threads = 2;
     options.plan.method = method;
     options.plan.cost = made_up_cost();
     options.plan.tree_size = nodes;
-    options.plan.resident = resident;
     options.plan.max_prompt = prompt;
     options.plan.context = context;
-    return Engine(std::move(files), options);
+    return options;
   }
   static std::vector<TokenId> prompt(unsigned seed, int tokens = 20) {
     std::mt19937 random(seed);

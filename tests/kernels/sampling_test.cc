@@ -424,7 +424,7 @@ TEST_P(SamplingOps, DrawsAreThoseOfAPlainWalk) {
       for (const Replacement replacement : {Replacement::kNo, Replacement::kYes}) {
         const std::size_t count = n > 3000 ? 3 : std::min<std::size_t>(n, 12);
         std::vector<float> q(n);
-        // With few, some parts have nothing, and draws use the support up.
+        // Few leave some parts with nothing, and draws use the support up.
         for (std::size_t i = few ? random() % n : 0; i < n; i += few ? 1 + n / 6 : 1)
           q[i] = std::ldexp(1.0f + static_cast<float>(random() % 4096) / 4096,
                             -static_cast<int>(random() % 60));

@@ -245,17 +245,17 @@ TEST_F(Library, WhatTextsTeachAboutTheDraftIsKeptWhereItMayBe) {
 
 TEST_F(Library, ACancelledTextIsToldNothingMoreAndTheOthersGoOn) {
   Session session(*model_);
-  int told = 0;
+  int received = 0;
   bool ended = false;
   Ticket ticket = 0;
   const auto cancel = [&](std::string_view) {
-    if (++told == 3) session.cancel(ticket);
+    if (++received == 3) session.cancel(ticket);
   };
   const Events first{.on_text = cancel, .on_end = [](const Text&) { FAIL(); }};
   ticket = session.admit(of({1, 2, 3}, 20), first);
   session.admit(of({4, 5}, 8), {.on_end = [&](const Text&) { ended = true; }});
   session.run();
-  EXPECT_EQ(told, 3);
+  EXPECT_EQ(received, 3);
   EXPECT_TRUE(ended);
 }
 

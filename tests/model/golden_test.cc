@@ -328,8 +328,9 @@ INSTANTIATE_TEST_SUITE_P(Nvfp4, CheckpointWithFactors,
                                                     "mixtral_factors.gguf"}),
                          [](const auto& info) { return std::string(info.param.golden); });
 
-TEST_P(TinyCheckpoint, WithADeltaNetsNormThatIsOffByOneExceedsTheTolerance) {
-  if (!checkpoint_.config().recurrent()) GTEST_SKIP() << "there is no delta net";
+class CheckpointWithDeltaNets : public TinyCheckpoint {};
+
+TEST_P(CheckpointWithDeltaNets, WithANormThatIsOffByOneExceedsTheTolerance) {
   std::vector<TensorEntry> tensors = checkpoint_.tensors();
   for (TensorEntry& tensor : tensors)
     if (tensor.name.find("linear_attn.norm") != std::string::npos) tensor.plus = 1;
@@ -337,8 +338,7 @@ TEST_P(TinyCheckpoint, WithADeltaNetsNormThatIsOffByOneExceedsTheTolerance) {
             golden_.tolerance);
 }
 
-TEST_P(TinyCheckpoint, WithGatesAfterAllQueriesExceedsTheTolerance) {
-  if (!checkpoint_.config().any_layer(&LayerConfig::output_gate)) GTEST_SKIP() << "no gates";
+TEST_P(CheckpointWithDeltaNets, WithGatesAfterAllQueriesExceedsTheTolerance) {
   ASSERT_EQ(checkpoint_.config().heads, 2);
   ASSERT_EQ(checkpoint_.files().size(), 1U);
   std::stringstream bytes;
@@ -359,6 +359,13 @@ TEST_P(TinyCheckpoint, WithGatesAfterAllQueriesExceedsTheTolerance) {
                               golden_),
             golden_.tolerance);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, CheckpointWithDeltaNets,
+                         ::testing::Values(TinyCase{"qwen3_5", "qwen3_5"},
+                                           TinyCase{"qwen3_5_gguf", "qwen3_5.gguf"},
+                                           TinyCase{"qwen3_5_moe", "qwen3_5_moe"},
+                                           TinyCase{"qwen3_5_moe_gguf", "qwen3_5_moe.gguf"}),
+                         [](const auto& info) { return std::string(info.param.golden); });
 
 TEST(LongText, OfDeltaNetsOnEmulatedCudaDoesSoInF32) {
   expect_as_in_f32(Checkpoint::open(kData / "qwen3_5"), read_golden("qwen3_5_long"), "emulated");
@@ -448,11 +455,7 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"qwen3_5_moe", "qwen3_5_moe"}, TinyCase{"qwen3_5_moe_gguf", "qwen3_5_moe.gguf"},
         TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"},
         TinyCase{"mixtral_factors_gguf", "mixtral_factors.gguf"}),
-    [](const auto& info) {
-      std::string name = info.param.checkpoint;
-      std::replace(name.begin(), name.end(), '.', '_');
-      return name;
-    });
+    [](const auto& info) { return test_name(info.param.checkpoint); });
 
 /// The real model: CANOPY_SMOLLM2, or where scripts/demo puts it.
 class SmolLm2 : public ::testing::Test {

@@ -7,13 +7,14 @@
 namespace canopy::server {
 namespace {
 
-TEST(Told, HasNoPlaceInTheSources) {
-  EXPECT_EQ(told(Error("short read: 5 of 9 bytes")), "short read: 5 of 9 bytes");
-  EXPECT_EQ(told(Error("a\nb (c)").with("reading x").with("sweeping")),
+TEST(Reported, HasNoPlaceInTheSources) {
+  EXPECT_EQ(reported(Error("short read: 5 of 9 bytes")), "short read: 5 of 9 bytes");
+  EXPECT_EQ(reported(Error("a\nb (c)").with("reading x").with("sweeping")),
             "a\nb (c), while reading x, while sweeping");
-  EXPECT_EQ(told(std::string("x (offload/io/uring_engine.cc:88)\n  while y (kernels/ops.cu:7)")),
-            "x, while y");
-  EXPECT_EQ(told(std::string("(a) (b.cc) (b.cc:) (c d.cc:1) (e.py:3) (f.cc:1")),
+  EXPECT_EQ(
+      reported(std::string("x (offload/io/uring_engine.cc:88)\n  while y (kernels/ops.cu:7)")),
+      "x, while y");
+  EXPECT_EQ(reported(std::string("(a) (b.cc) (b.cc:) (c d.cc:1) (e.py:3) (f.cc:1")),
             "(a) (b.cc) (b.cc:) (c d.cc:1) (e.py:3) (f.cc:1");
 }
 
