@@ -1,165 +1,8 @@
 // Weights give way to texts and come back: the texts are the same, and the pool is never overdrawn.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <map>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "src/convert/enlarge/random_checkpoint.h"
-#include "src/machine/process_memory.h"
-#include "tests/engine/session_kit.h"
-#include "tests/tiny_config.h"
+#include "tests/engine/memory_pool_kit.h"
 
 namespace canopy {
 namespace {
-
-class MemoryPoolTest : public TinyEngine {
- protected:
-  static constexpr int kContext = 512, kTexts = 2;
-
-  static ModelConfig config(int layers) {
-    ModelConfig c = tiny_config();  // whose heads of 16 make blocks of whole pages
-    c.layers = layers;
-    c.dim = 128;
-    c.hidden_dim = 512;
-    c.heads = 8;
-    c.kv_heads = 4;
-    return c;
-  }
-  /// A model of small random weights, each layer with bytes of its own.
-  static Checkpoint write(const ModelConfig& shape, const std::filesystem::path& file) {
-    Checkpoint model = lay_out_random_checkpoint({shape}, LayerBytes::kOwn, file);
-    if (std::filesystem::exists(file)) return model;
-    std::uint64_t end = 0;
-    for (const TensorEntry& tensor : model.tensors())
-      end = std::max<std::uint64_t>(end, tensor.offset + tensor.bytes);
-    std::mt19937 random(5);
-    std::vector<std::uint16_t> weights(end / 2 + 1);
-    for (std::uint16_t& weight : weights)  // in BF16, from 2^-7 to 2^-4 of either sign
-      weight = static_cast<std::uint16_t>(((random() & 1) << 15) | (0x3c00 + random() % 0x180));
-    std::ofstream(file, std::ios::binary)
-        .write(reinterpret_cast<const char*>(weights.data()), static_cast<std::streamsize>(end));
-    return model;
-  }
-  /// A shape as wide, with experts in place of each MLP.
-  static ModelConfig mixture() {
-    ModelConfig c = config(12);
-    c.layer_kinds = {{.experts = true}};
-    c.experts = {.count = 16, .active = 2, .hidden_dim = 96};
-    return c;
-  }
-  static ModelFiles files(bool with_draft, bool experts = false) {
-    ModelFiles files{experts ? write(mixture(), dir_->path() / "pool-experts")
-                             : write(config(32), dir_->path() / "pool"),
-                     {},
-                     nullptr};
-    if (with_draft) files.draft = write(config(2), dir_->path() / "pool-draft");
-    files.tokenizer =
-        std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
-    return files;
-  }
-  static EngineOptions asked(SpeculationMethod method, std::uint64_t memory) {
-    EngineOptions o;
-    o.device.threads = 2;
-    o.plan.method = method;
-    o.plan.cost = made_up_cost();
-    o.plan.tree_size = method == SpeculationMethod::kNone ? 0 : 12;
-    o.plan.tree_levels = method == SpeculationMethod::kNone ? 0 : 4;
-    o.plan.context = kContext;
-    o.plan.max_prompt = kContext - 1;
-    o.plan.max_sequences = o.plan.least_sequences = kTexts;
-    o.plan.texts = 1;
-    o.plan.priced_text = 2 * kKvBlock;  // of which short texts leave a block, more than any unit
-    o.plan.memory = memory;
-    return o;
-  }
-  /// With memory for about a quarter of the target's weights, half of a mixture's, all KV blocks
-  /// being in use.
-  static Engine make(SpeculationMethod method, std::optional<std::uint64_t> resident = std::nullopt,
-                     bool experts = false) {
-    const bool drafts = method != SpeculationMethod::kNone;
-    std::uint64_t besides = 0, whole = 0;
-    {
-      const Engine all(files(drafts, experts), asked(method, std::uint64_t{1} << 32));
-      for (const LedgerEntry& entry : all.plan().ledger)
-        (entry.what.starts_with("target weights") ? whole : besides) += entry.bytes;
-      besides -= all.plan().ledger.front().bytes;  // the process as it stood: it grows
-    }
-    EngineOptions options = asked(method, resident_memory() + besides + whole / (experts ? 2 : 4));
-    options.plan.resident = resident;
-    return Engine(files(drafts, experts), options);
-  }
-  static std::vector<TokenId> text(unsigned seed, int tokens) {
-    std::mt19937 random(seed);
-    std::vector<TokenId> ids;
-    for (int i = 0; i < tokens; ++i) ids.push_back(static_cast<TokenId>(random() % 61));
-    return ids;
-  }
-  static Request greedy(std::vector<TokenId> prompt, int tokens) {
-    Request r;
-    r.prompt = std::move(prompt);
-    r.max_new_tokens = tokens;
-    r.ignore_end = true;
-    return r;
-  }
-  static std::uint64_t largest_unit(const Engine& engine) {
-    std::uint64_t largest = 0;
-    for (const SweepUnit& unit : engine.plan().weights.units)
-      largest = std::max(largest, unit.own_bytes);
-    return largest;
-  }
-  static void expect_in_budget(const Engine& engine) {
-    const PoolReport pool = engine.pool();
-    EXPECT_LE(pool.weights + pool.texts, pool.bytes);
-  }
-  /// Random texts come, grow, end and are cancelled.
-  static void run_texts(bool experts) {
-    const auto length = [](unsigned seed) { return 10 + static_cast<int>(seed * 37 % 430); };
-    Engine resident(files(false, experts), asked(SpeculationMethod::kNone, std::uint64_t{1} << 32));
-    ASSERT_TRUE(resident.plan().resident);
-    std::map<unsigned, std::vector<TokenId>> expected;
-    for (unsigned seed = 0; seed < 12; ++seed)
-      expected[seed] = resident.generate(greedy(text(seed, length(seed)), 30)).tokens;
-    for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
-      SCOPED_TRACE(name(method));
-      Engine engine = make(method, std::nullopt, experts);
-      Session session = engine.open_session();
-      std::mt19937 random(7);
-      struct Running {
-        unsigned seed = 0;
-        Ticket ticket = 0;
-        Received given;
-      };
-      std::vector<std::unique_ptr<Running>> texts;
-      std::vector<Ticket> open;
-      for (int sweep = 0; sweep < 120; ++sweep) {
-        if (random() % 2 == 0 && session.running().size() < kTexts) {
-          Running& one = *texts.emplace_back(std::make_unique<Running>());
-          one.seed = static_cast<unsigned>(random() % 12);
-          one.ticket =
-              session.admit(greedy(text(one.seed, length(one.seed)), 30), one.given.events());
-        }
-        if (random() % 12 == 0 && !texts.empty())
-          session.cancel(texts[random() % texts.size()]->ticket);
-        session.step();
-        expect_in_budget(engine);
-      }
-      while (session.step()) expect_in_budget(engine);
-      int whole = 0;
-      for (const auto& one : texts) {
-        EXPECT_EQ(one->given.error, "");
-        if (one->given.ends == 0) continue;  // cancelled
-        EXPECT_EQ(one->given.tokens, expected[one->seed]) << one->seed;
-        ++whole;
-      }
-      EXPECT_GT(whole, 3);
-      EXPECT_GT(engine.pool().evicted, 20u);
-      EXPECT_GT(engine.pool().returned, 20u);
-    }
-  }
-};
 
 TEST_F(MemoryPoolTest, WeightsFillWhatExpectedTextsLeave) {
   const Engine engine = make(SpeculationMethod::kNone);
@@ -235,8 +78,8 @@ TEST_F(MemoryPoolTest, ExpertsFillWhatExpectedTextsLeave) {
       0u);
 }
 
-TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) { run_texts(false); }
-TEST_F(MemoryPoolTest, TextsOfMixturesAreTheSameWhateverComesAndGoes) { run_texts(true); }
+TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) { run_texts(false, 300); }
+TEST_F(MemoryPoolTest, TextsOfMixturesAreTheSameWhateverComesAndGoes) { run_texts(true, 300); }
 
 }  // namespace
 }  // namespace canopy
