@@ -4,6 +4,7 @@
 // bench_linear.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -105,6 +106,61 @@ void attention(benchmark::State& state) {
   time(state, [&] { m.device->ops().attend(*m.stream, call); });
 }
 
+/// A mixture's layer of 48 BF16 experts, of which each row has four, next to dense products over
+/// the same weights: for each expert in use its rows, in one piece, through gate and up, SwiGLU and
+/// down. range: rows.
+void experts(benchmark::State& state, bool dense) {
+  constexpr std::int64_t kExperts = 48, kActive = 4, kDim = 2304, kHidden = 1536;
+  Machine& m = Machine::get();
+  const std::int64_t n = state.range(0);
+  const std::size_t matrix = row_bytes(DType::kBF16, kDim) * kHidden;
+  const Buffer weights = m.zeros(3 * matrix * kExperts);
+  std::vector<std::vector<ExpertRow>> rows(kExperts);
+  std::mt19937 random(1);
+  for (std::int32_t i = 0; i < n; ++i) {
+    std::vector<std::size_t> all(kExperts);
+    std::iota(all.begin(), all.end(), 0);
+    std::shuffle(all.begin(), all.end(), random);
+    for (std::int32_t j = 0; j < kActive; ++j)
+      rows[all[static_cast<std::size_t>(j)]].push_back(
+          {i, i * static_cast<std::int32_t>(kActive) + j});
+  }
+  const Buffer x = m.floats(n * kDim), sum = m.floats(n * kDim), share = m.floats(n * kActive);
+  const Buffer gate = m.floats(n * kHidden), up = m.floats(n * kHidden);
+  m.device->ops().reserve({.rows = n, .columns = kDim, .expert_hidden = kHidden});
+  std::vector<ExpertUse> uses;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    if (rows[e].empty()) continue;
+    const auto at = [&](std::size_t i, std::int64_t height, std::int64_t width) {
+      return WeightView{weights.data() + (3 * e + i) * matrix, DType::kBF16, height, width};
+    };
+    ExpertUse use;
+    use.weights = {at(0, kHidden, kDim), at(1, kHidden, kDim), at(2, kDim, kHidden)};
+    use.rows = {reinterpret_cast<const std::byte*>(rows[e].data()),
+                DType::kI32,
+                {static_cast<std::int64_t>(rows[e].size()), 2}};
+    uses.push_back(use);
+  }
+  const auto view = [](const Buffer& of, std::int64_t height, std::int64_t width) {
+    return TensorView{of.data(), DType::kF32, {height, width}};
+  };
+  time(state, [&] {
+    Ops& ops = m.device->ops();
+    if (!dense)
+      return ops.experts(*m.stream, view(x, n, kDim), view(share, n, kActive), uses,
+                         view(sum, n, kDim));
+    for (const ExpertUse& use : uses) {
+      const std::int64_t own = use.rows.dim(0);
+      const TensorView inner = view(gate, own, kHidden), other = view(up, own, kHidden);
+      const Projection in[] = {{use.weights.gate, {}, inner}, {use.weights.up, {}, other}};
+      ops.linear(*m.stream, view(x, own, kDim), in);
+      ops.swiglu(*m.stream, inner, other, inner);
+      const Projection out{use.weights.down, {}, view(sum, own, kDim)};
+      ops.linear(*m.stream, inner, {&out, 1});
+    }
+  });
+}
+
 constexpr std::int64_t kVocab = 49152;
 
 /// softmax(logits / .6), cut to top-p .9. range: rows.
@@ -152,6 +208,8 @@ void top_tokens(benchmark::State& state) {
 BENCHMARK_CAPTURE(linear, BF16, DType::kBF16)->RangeMultiplier(4)->Range(1, 256)->UseRealTime();
 BENCHMARK_CAPTURE(linear, Q4_0, DType::kQ4_0)->RangeMultiplier(4)->Range(1, 256)->UseRealTime();
 BENCHMARK_CAPTURE(linear, Q8_0, DType::kQ8_0)->RangeMultiplier(4)->Range(1, 256)->UseRealTime();
+BENCHMARK_CAPTURE(experts, mixture, false)->Arg(1)->Arg(8)->Arg(64)->UseRealTime();
+BENCHMARK_CAPTURE(experts, dense, true)->Arg(1)->Arg(8)->Arg(64)->UseRealTime();
 BENCHMARK(attention)->ArgsProduct({{1, 16, 64, 256}, {128, 1024, 4096}})->UseRealTime();
 BENCHMARK(probabilities)->Arg(1)->Arg(16)->UseRealTime();
 BENCHMARK(draw_tokens)->Arg(1)->Arg(16)->UseRealTime();
