@@ -126,7 +126,7 @@ void UploadedWeights::Impl::begin(std::size_t ring_bytes, Notes& notes) {
   ring = allocate_what_fits(device, ring_bytes, least, 1, "making room for two units at least");
   if (ring.bytes() < ring_bytes)
     add_note(notes,
-             "the GPU had less memory left than it told: " + std::to_string(ring.bytes() >> 20) +
+             "the GPU had less memory left than it reported: " + std::to_string(ring.bytes() >> 20) +
                  " MiB of weights can be in transit, "
                  "not " +
                  std::to_string(ring_bytes >> 20));

@@ -116,7 +116,7 @@ class Ranks(TempDirCase):
     def test_bench_decode_runs_an_engine_after_another(self):
         words = ["decode", "-m", self.model, "-md", self.draft, "--methods", "none,chain,sequoia", "--tree-size", 6, "--examples", 2,
                  "--prompt-tokens", 12, "-n", 12, "--temp", 0, "--perplexity", "--json", *MEMORY, "--profile", PROFILE,
-                 "--resident", "none"]
+                 "--resident", "none", "--no-learn"]
         alone, shared = (json.loads(result.stdout) for result in (run("bench", *words), self.same(2, *words, command="bench")))
         for one, other in zip(alone["rows"], shared["rows"], strict=True):
             self.assertEqual([one[key] for key in ("method", "tokens_per_step", "perplexity", "equal_to_plain")],

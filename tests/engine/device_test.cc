@@ -390,7 +390,7 @@ TEST_F(DriverTest, ARingThatDoesNotFitAfterAllIsSmallerAndANoteSaysSo) {
   const Engine smaller = make_with(card, o);
   EXPECT_LT(smaller.plan().ring_bytes, planned);
   ASSERT_EQ(smaller.notes().size(), 1u);
-  EXPECT_NE(smaller.notes().front().find("less memory left than it received"), std::string::npos);
+  EXPECT_NE(smaller.notes().front().find("less memory left than it reported"), std::string::npos);
   card.unseen = card.memory / 2;
   const std::string why = error_of([&] { make_with(card, o); });
   EXPECT_NE(why.find("out of memory"), std::string::npos) << why;
