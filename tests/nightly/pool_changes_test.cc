@@ -1,4 +1,5 @@
-// Ten thousand units go and come back under random texts, which stay as they are alone.
+// Ten thousand units, or experts, go and come back under random texts, which stay as they are
+// alone: half of them without a draft, half of them with one.
 #include "tests/engine/memory_pool_kit.h"
 
 namespace canopy {
@@ -6,8 +7,8 @@ namespace {
 
 class PoolChanges : public MemoryPoolTest {};
 
-TEST_F(PoolChanges, LeaveTextsAsTheyAre) { run_texts(false, 10000); }
-TEST_F(PoolChanges, LeaveTextsOfMixturesAsTheyAre) { run_texts(true, 10000); }
+TEST_F(PoolChanges, LeaveTextsAsTheyAre) { run_texts(false, 5000); }
+TEST_F(PoolChanges, LeaveTextsOfMixturesAsTheyAre) { run_texts(true, 5000); }
 
 }  // namespace
 }  // namespace canopy
