@@ -40,7 +40,7 @@ struct Options {
   /// has beyond them is refused.
   std::string method = "auto";
   /// Nodes of the tree that each text has checked in a sweep; 0: as many as are predicted to be
-  /// best, and more or fewer as the text goes.
+  /// best, and more or fewer as the text goes. "specinfer", "spectr" and "naive" take 0 alone.
   int tree_nodes = 0;
   std::string device = "auto";   // "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N"
   std::uint64_t memory = 0;      // bytes for the whole process; 0: 80 % of what is free

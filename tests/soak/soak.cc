@@ -31,6 +31,7 @@ constexpr int kContext = 256;
 constexpr std::array kMethods{"auto",        "none",   "chain", "adaptive", "sequoia",
                               "specinfer",   "spectr", "naive", "topk",     "gsd",
                               "gsd-sequoia", "tsd",    "ssd",   "self-ssd", "calibrated"};
+constexpr std::array<std::string_view, 3> kUnsized{"specinfer", "spectr", "naive"};
 constexpr std::string_view kNoneTravel =  // is in a refusal of self-ssd
     "with this budget none travel: give less memory, or a draft model";
 constexpr std::array kPrompts{
@@ -119,7 +120,9 @@ class Soak {
   json episode() {
     Options options = with(kMethods[below(kMethods.size())], random_budget());
     constexpr std::array kNodes{0, 0, 0, 2, 8, 32, 100};
-    options.tree_nodes = options.method == "none" ? 0 : kNodes[below(kNodes.size())];
+    const bool sized =
+        options.method != "none" && std::ranges::count(kUnsized, options.method) == 0;
+    options.tree_nodes = sized ? kNodes[below(kNodes.size())] : 0;
     options.sequences = 1 + static_cast<int>(below(5));
     options.threads = static_cast<int>(below(3));
     options.temperature = below(2) == 0 ? 0 : .8;
