@@ -6,6 +6,7 @@
 
 #include "src/base/formats/fp8_format.h"
 #include "src/base/formats/packed_format.h"
+#include "tests/kernels/grouped_matrix.h"
 #include "tests/kernels/on_device.h"
 
 namespace canopy {
@@ -20,11 +21,27 @@ struct Formats {
 class FewExperts : public OnEachDevice {
  protected:
   struct Matrix {
-    OnDevice data, scales;
+    OnDevice data, companion;
     WeightView view;
     std::vector<float> values;
   };
+  Matrix make_grouped(const GroupedFormat& format, std::int64_t rows, std::int64_t columns) {
+    const GroupedMatrix matrix = random_grouped(format, rows, columns, random_);
+    const std::span bytes = matrix.companion.bytes();
+    Matrix made{send(matrix.rows),
+                send(std::vector<std::byte>(bytes.begin(), bytes.end())),
+                {},
+                matrix.weights};
+    made.view = {{made.data.data(), matrix.rows.size()},
+                 {format.companion, made.companion.data()},
+                 format.dtype,
+                 rows,
+                 columns};
+    return made;
+  }
   Matrix make_matrix(DType dtype, std::int64_t rows, std::int64_t columns) {
+    if (const GroupedFormat* const format = find_grouped_format(dtype))
+      return make_grouped(*format, rows, columns);
     const auto m = static_cast<std::size_t>(rows), k = static_cast<std::size_t>(columns);
     const CompanionFormat* const fp8 = find_fp8_format(dtype);
     std::vector<std::byte> bytes;
@@ -42,7 +59,7 @@ class FewExperts : public OnEachDevice {
                         dtype, rows, columns);
     };
     Matrix made{send(bytes), send(scales), {}, std::vector<float>(m * k)};
-    made.view = view(made.data.data(), made.scales.data());
+    made.view = view(made.data.data(), made.companion.data());
     const WeightView host = view(bytes.data(), scales.data());
     for (std::size_t i = 0; i < m; ++i)
       row_as_f32(dtype, host.row(dim(i)), std::span(made.values).subspan(i * k, k));
@@ -77,7 +94,8 @@ class FewExperts : public OnEachDevice {
                                     const std::vector<std::vector<ExpertRow>>& of_experts) {
     using enum DType;
     SCOPED_TRACE(testing::Message() << name(formats.in) << " and " << name(formats.out));
-    const bool expanded = in_blocks(formats.in) || find_fp8_format(formats.in) != nullptr;
+    const bool expanded = in_blocks(formats.in) || find_fp8_format(formats.in) != nullptr ||
+                          find_grouped_format(formats.in) != nullptr;
     std::vector<Expert> experts;
     for (const std::vector<ExpertRow>& own : of_experts) experts.push_back(make(formats, own));
     const std::vector<float> values = random_floats(rows * kDim, random_),
@@ -155,6 +173,7 @@ TEST_P(FewExperts, GiveAtOnceWhatEachGivesAlone) {
 TEST_P(FewExperts, OfEveryFormatGiveAtOnceWhatEachGivesAlone) {
   std::vector<DType> all{DType::kE4M3Blocks, DType::kE4M3Rows};
   for (const WeightFormat& format : kWeightFormats) all.push_back(format.dtype);
+  for (const GroupedFormat& format : kGroupedFormats) all.push_back(format.dtype);
   for (const DType dtype : all)
     expect_what_each_gives_alone({dtype, dtype}, {}, 2, {{{0, 0}}, {{0, 1}, {1, -1}}});
 }
