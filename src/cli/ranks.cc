@@ -68,7 +68,7 @@ class Rank {
  private:
   int follow_first() {
     EngineOptions options = command_.model.engine_options();
-    options.cluster = &cluster_;
+    command_.ranks.put_into(options, &cluster_);
     const auto open = [&] {
       return Checkpoint::open(local_model(command_.model.model, interrupt_.token()),
                               command_.model.holes());

@@ -49,9 +49,11 @@ struct EngineOptions {
   DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used
   /// Makes another device than make_device() would: tests put one of their own here.
   std::function<std::unique_ptr<Device>()> make_device = {};
-  PlanRequest plan;              // plan.memory 0: a safe share of what is free
-  bool graphs = true;            // on a GPU: the draft's levels are launched as one each
-  bool verify_weights = false;   // each streamed unit by a checksum, on every sweep but the first
+  PlanRequest plan;             // plan.memory 0: a safe share of what is free
+  bool graphs = true;           // on a GPU: the draft's levels are launched as one each
+  bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
+  /// Bytes per second that reads of streamed weights are held to; without it, all the disk gives.
+  std::optional<double> disk_limit = {};
   Trace* trace = nullptr;        // gains what happens when; must outlive the engine
   RouteTrace* routes = nullptr;  // gains what a mixture's rows choose; must outlive the engine
   /// The processes that share the target's rows, of which this one is the first: the others follow

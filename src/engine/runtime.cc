@@ -34,6 +34,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       trace(options.trace),
       energy(options.energy),
       cluster(options.cluster),
+      disk_limit(options.disk_limit ? std::make_shared<DiskLimit>(*options.disk_limit) : nullptr),
       routes(options.plan.routes) {
   const auto start = Clock::now();
   PlanRequest request = on_device(options.plan, *device);
@@ -172,6 +173,7 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
                         .reader_cpus = placement.reader_cpus,
                         .checksums = options.verify_weights,
                         .clock = link_clock,
+                        .limit = disk_limit,
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) add_note(notes, placement.note);

@@ -33,6 +33,7 @@ struct Runtime {
   Plan plan;
   LinkSample link_probe;
   const std::shared_ptr<LinkClock> link_clock = std::make_shared<LinkClock>();
+  const std::shared_ptr<DiskLimit> disk_limit;  // null: there is none
   Notes notes;
   Seconds load_time{};
   std::unique_ptr<TimedWeights> target_weights;

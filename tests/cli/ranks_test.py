@@ -74,6 +74,19 @@ class Ranks(TempDirCase):
         # The matrices of the layers, with 3 and 5 blocks of rows, are cut; so the first rank has some 0.6 of them at most.
         self.assertLess(shared["bytes_read"], 0.75 * alone["bytes_read"])
 
+    def test_reads_of_each_rank_are_held_to_a_limit(self):
+        limit = 8 << 20
+        words = ["-m", self.model, *self.words, *MEMORY, "--disk-limit", "8M", "--json"]
+        begun = time.monotonic()
+        shared = json.loads(self.same(2, *words).stdout)
+        took = time.monotonic() - begun
+        self.assertGreater(took, shared["steps"] * shared["plan"]["sweep_bytes"] / limit)  # a slow machine takes longer, and none less
+        self.assertAlmostEqual(shared["step"]["predicted"]["link_seconds"], shared["plan"]["sweep_bytes"] / limit)
+        self.assertIsNone(shared["link_probe"]["bytes_per_second"])
+        other = self.ranks(["-m", self.model, *self.words, *MEMORY, "--disk-limit", "8M"], ["-m", self.model, *self.words, *MEMORY])
+        self.assertEqual(other.returncode, 0, other.stderr)
+        self.assertIn("--disk-limit: must be at least 1M", self.refusal(self.same(2, *words[:-2], 5, "--json"), 2))
+
     def test_ranks_that_differ_end_with_one_message(self):
         words = [*self.words, *MEMORY]
         other = random_model(self.dir / "other", TOKENIZER, seed=3)
@@ -206,6 +219,10 @@ class PlanForRanks(unittest.TestCase):
         self.assertLess(trees[0], trees[2])
         text = run("plan", *self.WORDS, "--ranks", 4, "--network", "1G").stdout
         self.assertRegex(text, r"4 ranks, of which this is the first: columns travel for [\d.]+ s of a step; more than \d+ gain nothing")
+
+    def test_a_limit_of_the_disk_is_planned_with(self):
+        plan = run_json("plan", *self.WORDS, "--disk-limit", "64M")["plan"]
+        self.assertAlmostEqual(plan["link_seconds"], plan["sweep_bytes"] / (64 << 20))
 
     def test_what_is_missing_is_named(self):
         for words, said in ((["--ranks", 2], "--network 10G"), (["--network", "1G"], "need --ranks"),
