@@ -93,6 +93,13 @@ const LearnedRoutes& Engine::routes() const { return runtime_->routes; }
 const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }
 Cluster* Engine::cluster() const { return runtime_->cluster; }
+std::vector<RankPlace> Engine::ranks() const {
+  std::vector<RankPlace> ranks;
+  const Cluster* const all = runtime_->cluster;
+  for (int rank = 0; all != nullptr && rank < all->share().ranks(); ++rank)
+    ranks.push_back({all->host(rank), all->share().parts[static_cast<std::size_t>(rank)]});
+  return ranks;
+}
 void Engine::check_ranks() {
   require(runtime_->cluster != nullptr, "a process that is alone has no other ranks");
   runtime_->cluster->announce(bare_message(RankCommand::kCheck));

@@ -68,6 +68,12 @@ Placement place_engine(const Topology& topology, const Checkpoint& target,
 /// The device that it computes on, with the threads of that placement.
 std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
 
+/// A process that shares the target's rows.
+struct RankPlace {
+  std::string host;        // its machine
+  std::int64_t share = 1;  // of the rows, in proportion
+};
+
 class EngineParts;
 struct BeamReport;
 struct BeamRequest;
@@ -92,8 +98,9 @@ class Engine {
   PoolReport pool() const;           // what weights and texts share
   /// Evidence of all sweeps so far about a mixture's experts, for later plans.
   const LearnedRoutes& routes() const;
-  const Notes& notes() const;  // every fallback taken, in words for the user
-  Cluster* cluster() const;    // of the ranks that share its rows; null: it has all
+  const Notes& notes() const;            // every fallback taken, in words for the user
+  Cluster* cluster() const;              // of the ranks that share its rows; null: it has all
+  std::vector<RankPlace> ranks() const;  // the same, for reports; none: it has all rows
   /// Asks the other ranks for an answer, between sweeps. Throws Error where one is lost.
   void check_ranks();
 

@@ -89,7 +89,19 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   begin_uploads();
   share_memory();
   load_time = since(start);
-  if (cluster) take_notes_of_others();
+  loaded = Clock::now();
+  if (!cluster) return;
+  take_notes_of_others();
+  cluster->bring_figures([this] { return figures(); });
+}
+
+Runtime::~Runtime() {
+  if (cluster) cluster->bring_figures({});
+}
+
+RankFigures Runtime::figures() const {
+  const LinkReport moved = link();
+  return {moved.disk_bytes, moved.busy, moved.stall, cluster->totals().waiting, since(loaded)};
 }
 
 void Runtime::take_notes_of_others() {

@@ -71,6 +71,12 @@ class Ranks(TempDirCase):
     def test_each_rank_reads_its_rows(self):
         alone = run_json("generate", "-m", self.model, *self.words, *MEMORY)
         shared = json.loads(self.same(2, "-m", self.model, *self.words, *MEMORY, "--json").stdout)
+        by_rank = shared["ranks"]["by_rank"]
+        self.assertEqual(len(by_rank), 2)
+        for one in by_rank:
+            self.assertLess(one["disk_bytes"], 0.75 * alone["bytes_read"])
+            self.assertGreater(one["disk_bytes"], 0.25 * alone["bytes_read"])
+            self.assertTrue(one["link_busy_seconds"] > 0 and one["waited_seconds"] > 0)
         # The matrices of the layers, with 3 and 5 blocks of rows, are cut; so the first rank has some 0.6 of them at most.
         self.assertLess(shared["bytes_read"], 0.75 * alone["bytes_read"])
 
