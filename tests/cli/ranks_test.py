@@ -145,6 +145,29 @@ class Ranks(TempDirCase):
         other = self.same(2, "-m", self.model, command="bench")
         self.assertIn("start it without mpirun", self.refusal(other, 2, "canopy bench"))
 
+    def test_doctor_compares_the_machines(self):
+        other = random_model(self.dir / "other", TOKENIZER, seed=3)
+        result = self.ranks([self.model, "--json"], [other, "--json"], command="doctor")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = json.loads(result.stdout)
+        self.assertEqual(len(found["ranks"]), 2)
+        for rank in found["ranks"]:
+            names = [one["name"] for one in rank["findings"]]
+            self.assertTrue({"kernel", "memory", "filesystem"} <= set(names), names)
+            self.assertEqual(rank["host"], found["ranks"][0]["host"])
+        together = {one["name"]: one for one in found["together"]}
+        self.assertTrue(together["program"]["ok"] and together["instruction set"]["ok"])
+        self.assertFalse(together["model"]["ok"])
+        self.assertIn("the same model", together["model"]["fix"])
+        self.assertEqual(len(set(together["model"]["value"])), 2)
+        self.assertEqual(len(together["latency"]["value"]), 2)
+        for rate in together["network, to it"]["value"]["bytes_per_second"]:
+            self.assertGreater(rate, 0)
+        text = self.same(2, self.model, command="doctor").stdout
+        self.assertEqual(re.findall(r"(?m)^(?:rank \d \(|all 2 ranks)", text), ["rank 0 (", "rank 1 (", "all 2 ranks"])
+        self.assertIn(" on all\n", text)
+        self.assertIn("nothing", self.refusal(self.ranks([self.model], [self.dir / "nothing"], command="doctor"), 1, "canopy doctor"))
+
     def launch(self, ranks, *words):
         """Starts ranks that write a long text; returns the launcher and the ranks' processes, once the text has begun."""
         before = processes(CANOPY)
