@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"pull", "download a model of the Hugging Face Hub, or find it in its cache", run_pull},
     {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
     {"serve", "serve a model over HTTP", run_serve, Sharing::kByRanks},
+    {"shard", "write the rows of a model that one of several machines reads", run_shard},
     {"tokenize", "turn text into token ids", run_tokenize},
     {"unpack", "write a packed model as it was, bit for bit", run_unpack},
 };

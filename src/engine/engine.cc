@@ -49,7 +49,7 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
   models.tokenizer = load_tokenizer(target, models.target.metadata(), models.target.config().vocab);
   const auto open_draft = [&](const std::filesystem::path& path) -> std::optional<Checkpoint> {
     if (path.empty()) return std::nullopt;
-    Checkpoint opened = Checkpoint::open(path, holes);
+    Checkpoint opened = Checkpoint::open(path, holes == Holes::kOfShard ? Holes::kRefused : holes);
     const auto theirs = load_tokenizer(path, opened.metadata(), opened.config().vocab);
     if (const auto difference = vocabulary_mismatch(*models.tokenizer, *theirs))
       throw Error("the draft " + path.string() + " cannot speak for " + target.string() +

@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/engine/ranks/plan_together.h"
+#include "src/engine/ranks/shards.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/drafters/inner_drafter.h"
 #include "src/speculation/drafters/model_drafter.h"
@@ -40,6 +41,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   PlanRequest request = on_device(options.plan, *device);
   // A trace reports each unit, so it takes them one by one; on the CPU there is nothing to gain.
   request.graphs = options.graphs && !trace && !device->shares_host_memory();
+  check_shard(models.target, sweeps.target, cluster);
   const std::uint64_t held = resident_memory();
   if (cluster) {
     agree(*cluster, facts_of_ranks());
@@ -190,7 +192,9 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
   reads.ring_node = ring_node();
   if (placement.refused) add_note(notes, placement.note);
   reads.units_change = plan.full_residency.has_value();
-  if (std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
+  // Holes of a shard are read faster than its rows.
+  if (!models.target.shard() &&
+      std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
   return reads;
 }

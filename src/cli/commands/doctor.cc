@@ -272,7 +272,8 @@ std::vector<Finding> link(const Checkpoint& model) {
           {"disk, NUMA node", node ? std::to_string(*node) : "unknown", node ? json(*node) : json(),
            ""},
           direct_reads(model),
-          attempt("disk, read", [&] { return disk(file); }).front()};
+          model.shard() ? Finding{"disk, read", "not measured: the files have holes", json(), ""}
+                        : attempt("disk, read", [&] { return disk(file); }).front()};
 }
 
 /// Measures this machine, and the disk under a model. Of several ranks all measure at once.
@@ -300,8 +301,9 @@ struct Options {
 int examine(const Options& asked, Cluster* cluster, const std::stop_token& stop) {
   std::optional<Checkpoint> model;  // a wrong path is reported before the seconds of measuring
   if (asked.path) {
+    const bool shards = cluster && !asked.allow_holes;
     model = Checkpoint::open(cluster ? local_model(*asked.path, stop) : local_model(*asked.path),
-                             holes_by(asked.allow_holes));
+                             shards ? Holes::kOfShard : holes_by(asked.allow_holes));
     print_notes(*model);
   }
   if (cluster) cluster->collect({});  // nobody measures if a path is wrong

@@ -101,6 +101,10 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
     progress.clear();
     print_note(note);
   };
+  if (models.target.shard() && !speculation.profile)
+    throw UsageError("--profile: " + models.target.root().string() +
+                     " has the rows of one rank alone, and is not measured; `canopy calibrate "
+                     "hardware` writes a profile where the whole model is, on a machine like this");
   Assumptions found{speculation.profile ? read_profile(*speculation.profile)
                                         : find_profile(models, options, progress, stop),
                     "there is no draft to accept"};
