@@ -9,7 +9,7 @@ namespace canopy {
 LinkSample choose_read_settings(const std::vector<std::filesystem::path>& files,
                                 std::span<std::byte> memory, const StreamerOptions& options,
                                 const std::stop_token& stop) {
-  if (!options.trial) return {options.read_bytes, options.queue_depth};
+  if (!options.trial || options.limit) return {options.read_bytes, options.queue_depth};
   Notes same;  // the engine that reads weights says it again
   return LinkProbe(largest_file(files), memory, options.direct, options.io_uring)
       .best(options.trial->rounds, options.trial->round, same, stop);
@@ -21,6 +21,7 @@ std::unique_ptr<ReadEngine> open_engine(std::span<const std::filesystem::path> f
                                         Notes& notes) {
   auto made = make_read_engine(files, slabs,
                                {settings.queue_depth, options.direct, options.io_uring}, notes);
+  if (options.limit) made = limit_reads(std::move(made), options.limit);
   return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "offload/host_weights.h"
+#include "offload/io/disk_limit.h"
 #include "offload/io/link_clock.h"
 #include "offload/io/link_probe.h"
 #include "offload/io/read_engine.h"
@@ -39,6 +40,7 @@ struct StreamerOptions {
   };
   std::optional<Trial> trial = {};
   std::shared_ptr<LinkClock> clock = {};  // of all that share a disk; null: the source's own
+  std::shared_ptr<DiskLimit> limit = {};  // of the same; null: as fast as it can. No trial then
   Trace* trace = nullptr;                 // gains a span per unit read; must outlive the streamer
   /// Wraps the engine between the streamer and the disk: tests inject faults here. Empty: nothing
   /// does.

@@ -52,25 +52,6 @@ struct ExpertLayout {
   ReadLayout read;  // of the matrices, in that order
 };
 
-/// Says if processes that share a model's rows have some rows of such a matrix each. They have the
-/// others whole: these are small, are looked up, or belong to experts.
-constexpr bool is_cut_by_rows(TensorRole role) {
-  switch (role) {
-    case TensorRole::kFusedQkv:
-    case TensorRole::kQuery:
-    case TensorRole::kKey:
-    case TensorRole::kValue:
-    case TensorRole::kOutput:
-    case TensorRole::kGate:
-    case TensorRole::kUp:
-    case TensorRole::kDown:
-    case TensorRole::kHead:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /// Place of the experts of mixtures: in their layers' units, or each alone.
 enum class ExpertsAre : bool { kInUnits, kApart };
 

@@ -63,4 +63,23 @@ enum class TensorRole : std::uint8_t {
   kHead
 };
 
+/// Says if processes that share a model's rows have some rows of such a matrix each. They have the
+/// others whole: these are small, are looked up, or belong to experts.
+constexpr bool is_cut_by_rows(TensorRole role) {
+  switch (role) {
+    case TensorRole::kFusedQkv:
+    case TensorRole::kQuery:
+    case TensorRole::kKey:
+    case TensorRole::kValue:
+    case TensorRole::kOutput:
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+    case TensorRole::kDown:
+    case TensorRole::kHead:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace canopy

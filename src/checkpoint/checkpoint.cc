@@ -442,8 +442,10 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model, Holes holes, Row
   return open(model, known_families(), holes, rows);
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families,
-                            Holes holes, Rows rows) {
+namespace {
+
+Checkpoint open_files(const std::filesystem::path& model, std::span<const Family> families,
+                      Holes holes, Rows rows) {
   std::error_code error;
   if (std::filesystem::is_directory(model, error))
     return open_directory(model, families, holes, rows);
@@ -456,6 +458,21 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const 
                            " in place of -m, or download it first: canopy pull " + model.string()
                      : ": a model is a Hugging Face directory or a GGUF file"));
   return open_gguf(model, families, holes);
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families,
+                            Holes holes, Rows rows) {
+  std::optional<ShardLabel> label = read_shard_label(model);
+  if (label && holes != Holes::kOfShard)
+    throw Error(model.string() + " has " + in_words(*label) +
+                " alone: mpirun starts the ranks that share the model (docs/cluster.md); all else "
+                "needs the whole model");
+  if (holes == Holes::kOfShard) holes = label ? Holes::kAllowed : Holes::kRefused;
+  Checkpoint opened = open_files(model, families, holes, rows);
+  opened.shard_ = std::move(label);
+  return opened;
 }
 
 std::filesystem::path largest_file(const std::vector<std::filesystem::path>& files) {

@@ -16,6 +16,7 @@
 #include "src/base/formats/dtype.h"
 #include "src/base/metadata.h"
 #include "src/checkpoint/model_config.h"
+#include "src/checkpoint/sparse/shard_label.h"
 
 namespace canopy {
 
@@ -71,8 +72,9 @@ ByteRange place_of_rows(const TensorEntry& matrix, std::int64_t first, std::int6
 StoredRow row_at(const std::byte* data, const TensorEntry& matrix, std::int64_t i);
 const char* dtype_name(const TensorEntry& tensor);
 /// Bytes of a tensor that nobody wrote, as an interrupted download leaves them: an error, or read
-/// as zeros, of a copy that was made sparse on purpose.
-enum class Holes : bool { kRefused, kAllowed };
+/// as zeros, of a copy that was made sparse on purpose. kOfShard: those of a rank's share of the
+/// rows (ShardLabel), which no other value takes; a whole model has none.
+enum class Holes : std::uint8_t { kRefused, kAllowed, kOfShard };
 /// Matrices that do not lie by rows, which `pack` alone reads: an error, or TensorEntry::parts.
 enum class Rows : bool { kThere, kToBeMade };
 class Checkpoint;
@@ -102,6 +104,8 @@ class Checkpoint {
   const TensorEntry* find(std::string_view name) const;  // nullptr if absent
   const ModelConfig& config() const { return config_; }
   const Metadata& metadata() const { return metadata_; }
+  /// The rank whose rows alone are there; nothing: all are.
+  const std::optional<ShardLabel>& shard() const { return shard_; }
 
  private:
   std::filesystem::path root_;
@@ -109,6 +113,7 @@ class Checkpoint {
   std::vector<TensorEntry> tensors_;
   ModelConfig config_;
   Metadata metadata_;
+  std::optional<ShardLabel> shard_;
 };
 
 /// The file that most of a model is read from.

@@ -51,6 +51,7 @@ std::string digits_of(std::string_view bytes) {
 }
 
 std::string fingerprint(const Checkpoint& model) {
+  if (model.shard()) return model.shard()->fingerprint;
   Fingerprint all;
   const ModelConfig& c = model.config();
   all.add(c.architecture);

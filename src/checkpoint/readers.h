@@ -10,6 +10,7 @@
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/families.h"
+#include "src/checkpoint/sparse/holes.h"
 
 namespace canopy {
 
@@ -132,9 +133,6 @@ void untie_stored_head(const TensorIndex& index, ModelConfig& config);
 /// Throws Error if the tensor's dtype is foreign.
 void require_known_dtype(const TensorEntry& tensor);
 
-/// Throws Error if a tensor lies in a hole of its file, naming it. `tensors`: all of the file, by
-/// place. A file system that knows no holes has none.
-void refuse_holes(const std::filesystem::path& file, std::span<const TensorEntry> tensors);
 /// Notes in the config the matrices that are zeros at 64 places: what a hole becomes where a file
 /// was copied. An inflated model has some on purpose.
 void note_zero_matrices(const std::vector<std::filesystem::path>& files,

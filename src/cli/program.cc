@@ -22,7 +22,8 @@ constexpr Command kCommands[] = {
     {"calibrate", "measure what plans are made from", run_calibrate},
     {"chat", "talk with a model", run_chat, Sharing::kByRanks},
     {"detokenize", "turn token ids into text", run_detokenize},
-    {"doctor", "measure this machine, and say what stands in the way", run_doctor},
+    {"doctor", "measure this machine, and say what stands in the way", run_doctor,
+     Sharing::kByRanks},
     {"generate", "continue a prompt", run_generate, Sharing::kByRanks},
     {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
     {"inspect", "show what a model is and what running it takes", run_inspect},
@@ -32,6 +33,7 @@ constexpr Command kCommands[] = {
     {"pull", "download a model of the Hugging Face Hub, or find it in its cache", run_pull},
     {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
     {"serve", "serve a model over HTTP", run_serve, Sharing::kByRanks},
+    {"shard", "write the rows of a model that one of several machines reads", run_shard},
     {"tokenize", "turn text into token ids", run_tokenize},
     {"unpack", "write a packed model as it was, bit for bit", run_unpack},
 };

@@ -68,7 +68,7 @@ class Rank {
  private:
   int follow_first() {
     EngineOptions options = command_.model.engine_options();
-    options.cluster = &cluster_;
+    command_.ranks.put_into(options, &cluster_);
     const auto open = [&] {
       return Checkpoint::open(local_model(command_.model.model, interrupt_.token()),
                               command_.model.holes());
@@ -82,7 +82,16 @@ class Rank {
   Interrupt& interrupt_;
 };
 
-int run_as_rank(const SharedCommand& command, const Launched& launched) {
+/// A command's part that ranks have in common: its name, flags and words.
+struct Words {
+  const std::string& name;
+  const RankOptions& ranks;
+  const std::function<bool(GivenFlags& given)>& parse;
+};
+/// A rank's work, once all have joined. Returns the exit code.
+using Work = std::function<int(Cluster& cluster, Interrupt& interrupt, const GivenFlags& given)>;
+
+int run_as_rank(const Words& command, const Launched& launched, const Work& work) {
   if (launched.rank != 0) fall_silent();
   Interrupt interrupt;  // before there is another thread
   const auto say = [&](const std::string& text) {
@@ -119,7 +128,7 @@ int run_as_rank(const SharedCommand& command, const Launched& launched) {
   int code = 0;
   try {
     if (refused) std::rethrow_exception(refused);
-    code = Rank(command, cluster, interrupt).run(launched, given);
+    code = work(cluster, interrupt, given);
     if (code != 0) failed = "has ended with " + std::to_string(code);
   } catch (...) {
     const Failure own = failure_of(std::current_exception(), command.name);
@@ -142,12 +151,29 @@ int run_as_rank(const SharedCommand& command, const Launched& launched) {
 
 int run_shared(const SharedCommand& command) {
   const Launched launched = launched_by_mpi();
-  if (launched.ranks > 1) return run_as_rank(command, launched);
+  if (launched.ranks > 1)
+    return run_as_rank({command.name, command.ranks, command.parse}, launched,
+                       [&](Cluster& cluster, Interrupt& interrupt, const GivenFlags& given) {
+                         return Rank(command, cluster, interrupt).run(launched, given);
+                       });
   GivenFlags given;
   if (!command.parse(given)) return 0;
   check_shared(given, 1);
   Interrupt interrupt;
   return command.run(interrupt, nullptr);
+}
+
+int run_on_each(const CommandOfEach& command) {
+  const Launched launched = launched_by_mpi();
+  if (launched.ranks > 1)
+    return run_as_rank({command.name, command.ranks, command.parse}, launched,
+                       [&](Cluster& cluster, Interrupt& interrupt, const GivenFlags&) {
+                         const int code = command.run(&cluster, interrupt.token());
+                         flush_out();
+                         return code;
+                       });
+  GivenFlags given;
+  return command.parse(given) ? command.run(nullptr, {}) : 0;
 }
 
 void require_alone(const std::string& command) {

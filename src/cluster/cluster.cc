@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -83,6 +84,7 @@ struct Cluster::Impl {
         peers(static_cast<std::size_t>(transport->ranks())) {
     require_valid(share);
     totals.waited.resize(peers.size());
+    figures.resize(peers.size());
     require(share.rank == transport->rank() && share.ranks() == transport->ranks(),
             "a share has the rank and the ranks of its transport");
     require(options.beat < options.timeout, "signs of life come more often than the timeout ends");
@@ -257,6 +259,8 @@ struct Cluster::Impl {
   std::vector<std::shared_ptr<MessageBytes>> messages;
   std::uint64_t number = 0;
   ClusterTotals totals;
+  std::function<RankFigures()> take_figures;
+  std::vector<RankFigures> figures;
   std::vector<std::byte> announced;
   std::optional<RankFailure> of_another;
   bool has_left = false;
@@ -280,30 +284,39 @@ void Cluster::Impl::gather(To to, std::span<const TensorView> ys, bool asked_to_
   std::vector<int> targets = others(), sources = targets;
   if (to == To::kFirst && share.rank == 0) targets.clear();
   if (to == To::kFirst && share.rank != 0) targets = {0}, sources.clear();
+  // To the first alone, figures come before the columns.
+  const std::size_t before = to == To::kFirst ? sizeof(RankFigures) : 0;
+  RankFigures& own = figures[static_cast<std::size_t>(share.rank)];
+  if (before > 0 && take_figures) own = take_figures();
   if (!targets.empty()) {
-    const auto message = start_message(due, bytes_of(share.rank));
+    const auto message = start_message(due, before + bytes_of(share.rank));
     std::byte* at = message->data() + sizeof due;
+    std::memcpy(at, &own, before);
+    at += before;
     for (const TensorView& y : ys) at = copy_columns(Way::kOut, y, share.own(y.dim(1)), at);
     send(targets, message);
     totals.bytes_sent += targets.size() * bytes_of(share.rank);
   }
   ++totals.exchanges;
   bool stop = to == To::kAll && asked_to_stop;
-  auto come = Clock::now();  // what has, so far
+  const auto begun = Clock::now();
+  auto come = begun;  // what has, so far
   std::size_t missing = sources.size();
   wait_for(std::move(sources), due, [&](int rank, const Header& header) {
     if (--missing == 0) totals.waited[static_cast<std::size_t>(rank)] += since(come);
     come = Clock::now();
-    const auto columns = arrived_from(rank);
-    if (columns.size() != bytes_of(rank))
-      throw Error(name(rank) + " has sent " + std::to_string(columns.size()) + " bytes of " +
-                  std::to_string(bytes_of(rank)) + ": its share of the rows is another");
+    const auto arrived = arrived_from(rank);
+    if (arrived.size() != before + bytes_of(rank))
+      throw Error(name(rank) + " has sent " + std::to_string(arrived.size()) + " bytes of " +
+                  std::to_string(before + bytes_of(rank)) + ": its share of the rows is another");
     stop |= header.asked_to_stop != 0;
+    if (before > 0) std::memcpy(&figures[static_cast<std::size_t>(rank)], arrived.data(), before);
     // Written to the tensors, though the function that copies both ways takes no constant memory.
-    std::byte* at = peer(rank).arrived.data() + sizeof header;
+    std::byte* at = peer(rank).arrived.data() + sizeof header + before;
     for (const TensorView& y : ys)
       at = copy_columns(Way::kIn, y, share.rows_of(rank, y.dim(1)), at);
   });
+  totals.waiting += come - begun;
   if (stop) throw Stopped();
 }
 
@@ -357,7 +370,14 @@ Cluster::~Cluster() {
 
 const Share& Cluster::share() const { return impl_->share; }
 std::string Cluster::name(int rank) const { return impl_->name(rank); }
+std::string Cluster::host(int rank) const { return impl_->transport->host(rank); }
 const ClusterTotals& Cluster::totals() const { return impl_->totals; }
+
+void Cluster::bring_figures(std::function<RankFigures()> take) {
+  impl_->take_figures = std::move(take);
+  impl_->figures.assign(impl_->figures.size(), {});
+}
+const std::vector<RankFigures>& Cluster::figures() const { return impl_->figures; }
 
 void Cluster::gather(To to, std::span<const TensorView> ys, const std::stop_token& stop) {
   for (const TensorView& y : ys)

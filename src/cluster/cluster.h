@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 
 #include "kernels/ranks.h"
 #include "src/base/types.h"
+#include "src/cluster/rank_figures.h"
 #include "src/cluster/transport.h"
 
 namespace canopy {
@@ -28,6 +30,7 @@ struct ClusterOptions {
 struct ClusterTotals {
   std::uint64_t exchanges = 0;   // calls to gather()
   std::uint64_t bytes_sent = 0;  // of columns, once for each rank they went to
+  Seconds waiting{};             // in gather(), for columns of all other ranks
   std::vector<Seconds> waited;   // for each rank's columns, after all others had come
   /// The rank that was waited for longest.
   int slowest() const {
@@ -59,7 +62,13 @@ class Cluster final : public Ranks {
   const Share& share() const override;
   /// Names a rank and its machine: "rank 2 (host b)".
   std::string name(int rank) const;
+  std::string host(int rank) const;
   void gather(To to, std::span<const TensorView> ys, const std::stop_token& stop) override;
+  /// Has each gather to the first rank bring what `take` returns, from now on; nothing: zeros. What
+  /// came before is forgotten.
+  void bring_figures(std::function<RankFigures()> take);
+  /// Returns what the last gather to this rank has brought, by rank: on the first, its own too.
+  const std::vector<RankFigures>& figures() const;
   /// Returns the first rank's bytes, on every rank; those of others are ignored. They are lent
   /// until the next call. Throws Error as gather() does.
   std::span<const std::byte> announce(std::span<const std::byte> of_first);

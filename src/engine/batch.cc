@@ -102,6 +102,7 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     progress.compute = sweep.compute;
     progress.drafting = sweep.drafting;
     progress.trees = sweep.trees;
+    progress.ranks = sweep.ranks;
     tell(progress.layers, sweep.time, sweep.link);
     progress.trees = {};
     progress.new_tokens = 0;

@@ -39,6 +39,7 @@ struct StepProgress {
   Seconds time{}, since_start{};  // of this step so far; of the generation
   Seconds compute{}, drafting{};  // of the step, once it ends: the target's arithmetic, the trees
   std::span<const CheckedTree> trees;  // of the step, once it ends
+  std::vector<RankFigures> ranks;      // as SweepReport::ranks, of the last step that ended
 };
 
 /// Events that a caller may watch. `request`: the text's place among the requests.

@@ -49,7 +49,7 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
   models.tokenizer = load_tokenizer(target, models.target.metadata(), models.target.config().vocab);
   const auto open_draft = [&](const std::filesystem::path& path) -> std::optional<Checkpoint> {
     if (path.empty()) return std::nullopt;
-    Checkpoint opened = Checkpoint::open(path, holes);
+    Checkpoint opened = Checkpoint::open(path, holes == Holes::kOfShard ? Holes::kRefused : holes);
     const auto theirs = load_tokenizer(path, opened.metadata(), opened.config().vocab);
     if (const auto difference = vocabulary_mismatch(*models.tokenizer, *theirs))
       throw Error("the draft " + path.string() + " cannot speak for " + target.string() +
@@ -93,6 +93,13 @@ const LearnedRoutes& Engine::routes() const { return runtime_->routes; }
 const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }
 Cluster* Engine::cluster() const { return runtime_->cluster; }
+std::vector<RankPlace> Engine::ranks() const {
+  std::vector<RankPlace> ranks;
+  const Cluster* const all = runtime_->cluster;
+  for (int rank = 0; all != nullptr && rank < all->share().ranks(); ++rank)
+    ranks.push_back({all->host(rank), all->share().parts[static_cast<std::size_t>(rank)]});
+  return ranks;
+}
 void Engine::check_ranks() {
   require(runtime_->cluster != nullptr, "a process that is alone has no other ranks");
   runtime_->cluster->announce(bare_message(RankCommand::kCheck));

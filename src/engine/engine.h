@@ -49,9 +49,11 @@ struct EngineOptions {
   DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used
   /// Makes another device than make_device() would: tests put one of their own here.
   std::function<std::unique_ptr<Device>()> make_device = {};
-  PlanRequest plan;              // plan.memory 0: a safe share of what is free
-  bool graphs = true;            // on a GPU: the draft's levels are launched as one each
-  bool verify_weights = false;   // each streamed unit by a checksum, on every sweep but the first
+  PlanRequest plan;             // plan.memory 0: a safe share of what is free
+  bool graphs = true;           // on a GPU: the draft's levels are launched as one each
+  bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
+  /// Bytes per second that reads of streamed weights are held to; without it, all the disk gives.
+  std::optional<double> disk_limit = {};
   Trace* trace = nullptr;        // gains what happens when; must outlive the engine
   RouteTrace* routes = nullptr;  // gains what a mixture's rows choose; must outlive the engine
   /// The processes that share the target's rows, of which this one is the first: the others follow
@@ -65,6 +67,12 @@ Placement place_engine(const Topology& topology, const Checkpoint& target,
                        const EngineOptions& options);
 /// The device that it computes on, with the threads of that placement.
 std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
+
+/// A process that shares the target's rows.
+struct RankPlace {
+  std::string host;        // its machine
+  std::int64_t share = 1;  // of the rows, in proportion
+};
 
 class EngineParts;
 struct BeamReport;
@@ -90,8 +98,9 @@ class Engine {
   PoolReport pool() const;           // what weights and texts share
   /// Evidence of all sweeps so far about a mixture's experts, for later plans.
   const LearnedRoutes& routes() const;
-  const Notes& notes() const;  // every fallback taken, in words for the user
-  Cluster* cluster() const;    // of the ranks that share its rows; null: it has all
+  const Notes& notes() const;            // every fallback taken, in words for the user
+  Cluster* cluster() const;              // of the ranks that share its rows; null: it has all
+  std::vector<RankPlace> ranks() const;  // the same, for reports; none: it has all rows
   /// Asks the other ranks for an answer, between sweeps. Throws Error where one is lost.
   void check_ranks();
 

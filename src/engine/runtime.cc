@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/engine/ranks/plan_together.h"
+#include "src/engine/ranks/shards.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/drafters/inner_drafter.h"
 #include "src/speculation/drafters/model_drafter.h"
@@ -34,11 +35,13 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       trace(options.trace),
       energy(options.energy),
       cluster(options.cluster),
+      disk_limit(options.disk_limit ? std::make_shared<DiskLimit>(*options.disk_limit) : nullptr),
       routes(options.plan.routes) {
   const auto start = Clock::now();
   PlanRequest request = on_device(options.plan, *device);
   // A trace reports each unit, so it takes them one by one; on the CPU there is nothing to gain.
   request.graphs = options.graphs && !trace && !device->shares_host_memory();
+  check_shard(models.target, sweeps.target, cluster);
   const std::uint64_t held = resident_memory();
   if (cluster) {
     agree(*cluster, facts_of_ranks());
@@ -88,7 +91,19 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   begin_uploads();
   share_memory();
   load_time = since(start);
-  if (cluster) take_notes_of_others();
+  loaded = Clock::now();
+  if (!cluster) return;
+  take_notes_of_others();
+  cluster->bring_figures([this] { return figures(); });
+}
+
+Runtime::~Runtime() {
+  if (cluster) cluster->bring_figures({});
+}
+
+RankFigures Runtime::figures() const {
+  const LinkReport moved = link();
+  return {moved.disk_bytes, moved.busy, moved.stall, cluster->totals().waiting, since(loaded)};
 }
 
 void Runtime::take_notes_of_others() {
@@ -172,11 +187,14 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
                         .reader_cpus = placement.reader_cpus,
                         .checksums = options.verify_weights,
                         .clock = link_clock,
+                        .limit = disk_limit,
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) add_note(notes, placement.note);
   reads.units_change = plan.full_residency.has_value();
-  if (std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
+  // Holes of a shard are read faster than its rows.
+  if (!models.target.shard() &&
+      std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
   return reads;
 }

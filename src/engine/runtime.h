@@ -33,8 +33,10 @@ struct Runtime {
   Plan plan;
   LinkSample link_probe;
   const std::shared_ptr<LinkClock> link_clock = std::make_shared<LinkClock>();
+  const std::shared_ptr<DiskLimit> disk_limit;  // null: there is none
   Notes notes;
   Seconds load_time{};
+  Clock::time_point loaded;
   std::unique_ptr<TimedWeights> target_weights;
   std::unique_ptr<WeightSource> draft_weights, inner_weights;
   TimedWeights* draft_times = nullptr;  // with a trace
@@ -57,7 +59,10 @@ struct Runtime {
   Runtime(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
           const std::stop_token& stop);
 
-  LinkReport link() const;  // since it was loaded
+  ~Runtime();
+
+  LinkReport link() const;      // since it was loaded
+  RankFigures figures() const;  // of this rank, since it was loaded
   PoolReport pool() const { return memory ? memory->report() : PoolReport(); }
   std::uint64_t disk_bytes() const;  // since it was loaded, of all models
   /// Shares memory out anew between resident weights and the `texts` texts of the next sweep.

@@ -10,6 +10,7 @@
 
 #include "planner/acceptance.h"
 #include "planner/learned_acceptance.h"
+#include "src/cluster/rank_figures.h"
 #include "src/engine/link_report.h"
 #include "src/engine/pool/pool_report.h"
 #include "src/model/transformer.h"
@@ -111,9 +112,10 @@ struct SweepReport {
   int tree_nodes = 0;                        // of each tree; 1: decoding was plain
   int tree_levels = 0;
   Seconds time{};
-  Seconds compute{}, drafting{};  // the target's arithmetic; growing the trees
-  LinkReport link;                // what travelled meanwhile
-  PoolReport pool;                // as the sweep ended
+  Seconds compute{}, drafting{};   // the target's arithmetic; growing the trees
+  LinkReport link;                 // what travelled meanwhile
+  PoolReport pool;                 // as the sweep ended
+  std::vector<RankFigures> ranks;  // of each, since the sweep before; none of a process alone
   std::vector<CheckedTree> trees;
 };
 

@@ -27,7 +27,9 @@ struct Session::Impl {
   std::vector<Sequence> running;
   SweepReport last;
   LinkReport told_of = m.link();  // by the last report: links go on between sweeps
-  bool pool_is_full = false;      // of KV blocks: nobody is admitted until somebody ends
+  std::vector<RankFigures> told_of_ranks =
+      m.cluster ? m.cluster->figures() : std::vector<RankFigures>();
+  bool pool_is_full = false;  // of KV blocks: nobody is admitted until somebody ends
 
   std::mutex mutex;  // of what follows, which other threads touch
   std::deque<Sequence> waiting;

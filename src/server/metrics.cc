@@ -76,6 +76,8 @@ void Metrics::swept(const SweepReport& sweep) {
   disk_busy_ += sweep.link.busy.count();
   upload_busy_ += sweep.link.upload_busy.count();
   stall_ += sweep.link.stall.count();
+  ranks_.resize(sweep.ranks.size());
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank] += sweep.ranks[rank];
   prompt_tokens_ += static_cast<std::uint64_t>(sweep.prompt_tokens);
   cached_tokens_ += static_cast<std::uint64_t>(sweep.cached_tokens);
   generated_tokens_ += static_cast<std::uint64_t>(sweep.tokens);
@@ -104,6 +106,24 @@ void Metrics::ended(const TextReport& text, const std::string& finish_reason) {
 void Metrics::ended_early(const std::string& how, int texts) {
   const std::lock_guard lock(mutex_);
   ended_[how] += static_cast<std::uint64_t>(texts);
+}
+
+void Metrics::write_ranks(std::string& out, const std::vector<std::string>& hosts) const {
+  const auto all = [&](const std::string& name, const char* help, const auto& value) {
+    if (hosts.empty()) return;
+    head(out, name, "counter", help);
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+      line(out, name, rank < ranks_.size() ? value(ranks_[rank]) : 0.0,
+           label("rank", std::to_string(rank)) + "," + label("host", hosts[rank]));
+  };
+  all("rank_link_bytes_total", "Bytes of weights that a rank has read.",
+      [](const RankFigures& rank) { return static_cast<double>(rank.disk_bytes); });
+  all("rank_link_busy_seconds_total", "Time in which a rank's link carried something.",
+      [](const RankFigures& rank) { return rank.link_busy.count(); });
+  all("rank_stall_seconds_total", "Time in which a rank's arithmetic waited for its link.",
+      [](const RankFigures& rank) { return rank.stalled.count(); });
+  all("rank_wait_seconds_total", "Time in which a rank waited for columns of the others.",
+      [](const RankFigures& rank) { return rank.waited.count(); });
 }
 
 std::string Metrics::text(const Gauges& now) const {
@@ -151,6 +171,7 @@ std::string Metrics::text(const Gauges& now) const {
   line(out, "link_busy_seconds_total", upload_busy_, label("tier", "gpu"));
   metric(out, "stall_seconds_total", "counter", "Time in which arithmetic waited for the link.",
          stall_);
+  write_ranks(out, now.hosts);
   head(out, "expert_requests_total", "counter",
        "Experts that sweeps asked layers of a mixture for, by where they were.");
   line(out, "expert_requests_total", count(expert_hits_), label("found", "memory"));

@@ -32,6 +32,7 @@ struct Gauges {
   std::map<std::string, std::uint64_t> memory;  // bytes, by lines of the ledger
   std::uint64_t resident_bytes = 0;             // of weights that stay
   PoolReport pool;                              // as the last sweep ended
+  std::vector<std::string> hosts;               // of ranks that share the model; none: it is alone
   const char* tier = "host";                    // the memory that they stay in: "host" or "gpu"
 };
 
@@ -45,6 +46,8 @@ class Metrics {
   std::string text(const Gauges& now) const;
 
  private:
+  void write_ranks(std::string& out, const std::vector<std::string>& hosts) const;
+
   mutable std::mutex mutex_;
   std::map<std::string, std::uint64_t> ended_;
   std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
@@ -53,6 +56,7 @@ class Metrics {
   std::uint64_t disk_bytes_ = 0, upload_bytes_ = 0;
   std::uint64_t expert_hits_ = 0, expert_misses_ = 0;
   double disk_busy_ = 0, upload_busy_ = 0, stall_ = 0;
+  std::vector<RankFigures> ranks_;
   Histogram first_token_{{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500}};
   Histogram per_token_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25}};
   Histogram between_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50}};

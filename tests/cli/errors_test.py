@@ -187,7 +187,7 @@ class Errors(TempDirCase):
     def test_help(self):
         for words in (["--help"], ["generate", "--help"], ["tokenize", "--help"], ["detokenize", "--help"],
                       ["inspect", "--help"], ["perplexity", "--help"], ["inflate", "--help"], ["quantize", "--help"],
-                      ["pack", "--help"], ["unpack", "--help"],
+                      ["pack", "--help"], ["unpack", "--help"], ["shard", "--help"],
                       ["calibrate", "--help"], ["calibrate", "acceptance", "--help"]):
             result = run(*words)
             self.assertEqual(result.returncode, 0)
@@ -198,6 +198,7 @@ class Errors(TempDirCase):
         for command in (["inspect", missing], ["calibrate", "acceptance", "-m", missing, "-md", missing], ["generate", "-m", missing, "-p", "x"], ["tokenize", "-m", missing],
                         ["inflate", "-m", missing, "-o", self.dir / "out", "--size", "1G"],
                         ["quantize", "-m", missing, "-o", self.dir / "out.gguf", "--type", "q4_0"],
+                        ["shard", "-m", missing, "--ranks", 2, "--rank", 1, "-o", self.dir / "out"],
                         ["pack", "-m", missing, "-o", self.dir / "out"], ["unpack", "-m", missing, "-o", self.dir / "out"]):
             self.fails(1, *command, says=[missing])
         self.assertEqual(list(self.dir.iterdir()), [])

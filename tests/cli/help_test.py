@@ -5,7 +5,7 @@ import unittest
 from support import REPO, TempDirCase, bytes_model, main, run, run_json
 
 COMMANDS = [["generate"], ["chat"], ["serve"], ["plan"], ["perplexity"], ["tokenize"], ["detokenize"], ["inspect"], ["doctor"], ["pull"],
-            ["quantize"], ["pack"], ["unpack"], ["inflate"], ["collect"], ["calibrate", "acceptance"], ["calibrate", "hardware"],
+            ["quantize"], ["pack"], ["unpack"], ["shard"], ["inflate"], ["collect"], ["calibrate", "acceptance"], ["calibrate", "hardware"],
             ["bench"], ["bench", "decode"], ["bench", "link"], ["bench", "offload"]]
 DOCS = {path.name: path.read_text() for path in [REPO / "README.md", *(REPO / "docs").glob("*.md")]}
 # Flags of other programs that the documents name.

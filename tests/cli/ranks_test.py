@@ -71,8 +71,27 @@ class Ranks(TempDirCase):
     def test_each_rank_reads_its_rows(self):
         alone = run_json("generate", "-m", self.model, *self.words, *MEMORY)
         shared = json.loads(self.same(2, "-m", self.model, *self.words, *MEMORY, "--json").stdout)
+        by_rank = shared["ranks"]["by_rank"]
+        self.assertEqual(len(by_rank), 2)
+        for one in by_rank:
+            self.assertLess(one["disk_bytes"], 0.75 * alone["bytes_read"])
+            self.assertGreater(one["disk_bytes"], 0.25 * alone["bytes_read"])
+            self.assertTrue(one["link_busy_seconds"] > 0 and one["waited_seconds"] > 0)
         # The matrices of the layers, with 3 and 5 blocks of rows, are cut; so the first rank has some 0.6 of them at most.
         self.assertLess(shared["bytes_read"], 0.75 * alone["bytes_read"])
+
+    def test_reads_of_each_rank_are_held_to_a_limit(self):
+        limit = 8 << 20
+        words = ["-m", self.model, *self.words, *MEMORY, "--disk-limit", "8M", "--json"]
+        begun = time.monotonic()
+        shared = json.loads(self.same(2, *words).stdout)
+        took = time.monotonic() - begun
+        self.assertGreater(took, shared["steps"] * shared["plan"]["sweep_bytes"] / limit)  # a slow machine takes longer, and none less
+        self.assertAlmostEqual(shared["step"]["predicted"]["link_seconds"], shared["plan"]["sweep_bytes"] / limit)
+        self.assertIsNone(shared["link_probe"]["bytes_per_second"])
+        other = self.ranks(["-m", self.model, *self.words, *MEMORY, "--disk-limit", "8M"], ["-m", self.model, *self.words, *MEMORY])
+        self.assertEqual(other.returncode, 0, other.stderr)
+        self.assertIn("--disk-limit: must be at least 1M", self.refusal(self.same(2, *words[:-2], 5, "--json"), 2))
 
     def test_ranks_that_differ_end_with_one_message(self):
         words = [*self.words, *MEMORY]
@@ -125,6 +144,29 @@ class Ranks(TempDirCase):
         self.assertLess(shared["rows"][0]["bytes_per_token"], 0.75 * alone["rows"][0]["bytes_per_token"])
         other = self.same(2, "-m", self.model, command="bench")
         self.assertIn("start it without mpirun", self.refusal(other, 2, "canopy bench"))
+
+    def test_doctor_compares_the_machines(self):
+        other = random_model(self.dir / "other", TOKENIZER, seed=3)
+        result = self.ranks([self.model, "--json"], [other, "--json"], command="doctor")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = json.loads(result.stdout)
+        self.assertEqual(len(found["ranks"]), 2)
+        for rank in found["ranks"]:
+            names = [one["name"] for one in rank["findings"]]
+            self.assertTrue({"kernel", "memory", "filesystem"} <= set(names), names)
+            self.assertEqual(rank["host"], found["ranks"][0]["host"])
+        together = {one["name"]: one for one in found["together"]}
+        self.assertTrue(together["program"]["ok"] and together["instruction set"]["ok"])
+        self.assertFalse(together["model"]["ok"])
+        self.assertIn("the same model", together["model"]["fix"])
+        self.assertEqual(len(set(together["model"]["value"])), 2)
+        self.assertEqual(len(together["latency"]["value"]), 2)
+        for rate in together["network, to it"]["value"]["bytes_per_second"]:
+            self.assertGreater(rate, 0)
+        text = self.same(2, self.model, command="doctor").stdout
+        self.assertEqual(re.findall(r"(?m)^(?:rank \d \(|all 2 ranks)", text), ["rank 0 (", "rank 1 (", "all 2 ranks"])
+        self.assertIn(" on all\n", text)
+        self.assertIn("nothing", self.refusal(self.ranks([self.model], [self.dir / "nothing"], command="doctor"), 1, "canopy doctor"))
 
     def launch(self, ranks, *words):
         """Starts ranks that write a long text; returns the launcher and the ranks' processes, once the text has begun."""
@@ -206,6 +248,10 @@ class PlanForRanks(unittest.TestCase):
         self.assertLess(trees[0], trees[2])
         text = run("plan", *self.WORDS, "--ranks", 4, "--network", "1G").stdout
         self.assertRegex(text, r"4 ranks, of which this is the first: columns travel for [\d.]+ s of a step; more than \d+ gain nothing")
+
+    def test_a_limit_of_the_disk_is_planned_with(self):
+        plan = run_json("plan", *self.WORDS, "--disk-limit", "64M")["plan"]
+        self.assertAlmostEqual(plan["link_seconds"], plan["sweep_bytes"] / (64 << 20))
 
     def test_what_is_missing_is_named(self):
         for words, said in ((["--ranks", 2], "--network 10G"), (["--network", "1G"], "need --ranks"),

@@ -75,6 +75,30 @@ TEST(Cluster, GathersColumnsOfAllRanks) {
   }
 }
 
+TEST(Cluster, BringsFiguresOfAllRanksToTheFirst) {
+  const auto errors = on_ranks({1, 2, 1}, [](Cluster& cluster) {
+    const auto rank = static_cast<std::uint64_t>(cluster.share().rank);
+    auto y = columns(2, 1024, cluster.share().own(1024), 0.0f);
+    const std::array ys{view(y, 2, 1024)};
+    std::uint64_t taken = 0;
+    const auto bytes_of = [&](std::size_t of) { return cluster.figures()[of].disk_bytes; };
+    cluster.bring_figures([&] { return RankFigures{100 * rank + ++taken, Seconds(1)}; });
+    for (std::uint64_t turn = 1; turn <= 3; ++turn) {
+      cluster.gather(Ranks::To::kAll, ys, {});
+      cluster.gather(Ranks::To::kFirst, ys, {});
+      EXPECT_EQ(taken, turn) << "with columns for all there are none";
+      for (std::size_t of = 0; rank == 0 && of < 3; ++of) EXPECT_EQ(bytes_of(of), 100 * of + turn);
+    }
+    EXPECT_EQ(y, columns(2, 1024, {0, 1024}, 0.0f));
+    cluster.bring_figures({});
+    EXPECT_EQ(bytes_of(0), 0u);
+    cluster.gather(Ranks::To::kFirst, ys, {});
+    EXPECT_EQ(taken, 3u);
+    EXPECT_EQ(bytes_of(2), 0u);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST(Cluster, GathersToTheFirstAlone) {
   const auto errors = on_ranks({1, 1, 1}, [](Cluster& cluster) {
     const RowRange own = cluster.share().own(1024);

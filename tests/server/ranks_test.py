@@ -76,6 +76,29 @@ class RanksServe(TempDirCase):
         self.assertEqual(len(messages), 1, server.log)
         self.assertRegex(messages[0], rf"rank {which} \(.+\) did not answer for {TIMEOUT} s")
 
+    def test_metrics_and_props_say_what_each_rank_does(self):
+        with self.serve(2) as server:
+            def figures(name):
+                return [float(value) for value in re.findall(rf'(?m)^canopy_rank_{name}{{rank="\d",host="[^"]+"}} (.+)$',
+                                                             server.ask("GET", "/metrics").body.decode())]
+            self.assertEqual(figures("link_bytes_total"), [0, 0])
+            server.post(TEXT, {"prompt": "abc", "max_tokens": 20, "ignore_eos": True})
+            read, sweep = figures("link_bytes_total"), server.get("/props")["canopy"]["sweep_bytes"]
+            # Each has read its half in each of the sweeps, of which drafts save some. Matrices are cut between blocks of rows.
+            for of_rank in read:
+                self.assertGreater(of_rank, sweep)
+                self.assertLess(of_rank, 40 * sweep)
+            for name in "link_busy_seconds_total", "stall_seconds_total", "wait_seconds_total":
+                self.assertEqual(len(figures(name)), 2)
+            self.assertTrue(all(figures("link_busy_seconds_total")))
+            self.assertTrue(all(figures("wait_seconds_total")))
+            ranks = server.get("/props")["canopy"]["ranks"]
+            self.assertEqual([(one["rank"], one["share"]) for one in ranks["all"]], [(0, 1), (1, 1)])
+            self.assertGreater(ranks["bytes_per_second"], 0)
+        with self.serve(1) as server:
+            self.assertNotIn("canopy_rank_", server.ask("GET", "/metrics").body.decode())
+            self.assertNotIn("ranks", server.get("/props")["canopy"])
+
     def test_a_rank_that_is_lost_ends_texts_with_503_and_the_server(self):
         with self.serve() as server, concurrent.futures.ThreadPoolExecutor(2) as threads:
             long = {"prompt": "abc", "max_tokens": 500, "ignore_eos": True}

@@ -377,7 +377,7 @@ int measure_methods(Options& asked, const Interrupt& interrupt, Cluster* cluster
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   asked.decode.speculation.every_method = true;
   EngineOptions options = asked.decode.engine_options();
-  options.cluster = cluster;
+  asked.ranks.put_into(options, cluster);
   const std::vector<SpeculationMethod> methods = parse_methods(
       asked.methods, options.plan.draft || speculation.medusa, speculation.inner_draft.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))

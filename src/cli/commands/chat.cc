@@ -380,7 +380,7 @@ std::filesystem::path history_file() {
 
 int chat_with(Options& asked, Interrupt& interrupt, Cluster* cluster) {
   EngineOptions options = asked.decode.engine_options();
-  options.cluster = cluster;
+  asked.ranks.put_into(options, cluster);
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   chat::ChatTemplate chat_template = asked.chat_template.load(models.target, interrupt.token());
   plan_conversations(models, asked.decode, options.plan);

@@ -26,6 +26,7 @@ int run_plan(const std::vector<std::string>& words);
 int run_pull(const std::vector<std::string>& words);
 int run_quantize(const std::vector<std::string>& words);
 int run_serve(const std::vector<std::string>& words);
+int run_shard(const std::vector<std::string>& words);
 int run_tokenize(const std::vector<std::string>& words);
 int run_unpack(const std::vector<std::string>& words);
 

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 
 #include "kernels/device.h"
 #include "offload/io/input_files.h"
@@ -21,9 +22,12 @@
 #include "src/base/size_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/commands/doctor_ranks.h"
 #include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
+#include "src/cli/output/findings.h"
 #include "src/cli/output/table.h"
+#include "src/cli/ranks.h"
 #include "src/machine/advice.h"
 #include "src/machine/cpus.h"
 #include "src/machine/host_slab.h"
@@ -44,15 +48,9 @@ constexpr const char* kUsage =
     "usage: canopy doctor [MODEL] [--json]\n\n"
     "Measures what this machine gives to a model that streams (a few seconds), says what stands "
     "in\n"
-    "its way, and how to mend it. With MODEL the disk under it is measured too.";
-
-/// One line of the table. `fix` is empty where nothing is wrong; else what to do, a command where
-/// there is one.
-struct Finding {
-  std::string name, text;
-  json value;
-  std::string fix;
-};
+    "its way, and how to mend it. With MODEL the disk under it is measured too. Started by mpirun "
+    "it\n"
+    "does so on every machine, measures the network between them, and says where they differ.";
 
 constexpr std::uint64_t kRegistered = 64u << 20;  // as a small ring
 
@@ -73,8 +71,6 @@ std::vector<Finding> attempt(const std::string& name, const Probe& probe) {
     return {{name, "not measured", json(), e.what()}};
   }
 }
-
-std::string gigabytes_per_second(double rate) { return fixed(rate / 1e9, 2) + " GB/s"; }
 
 Finding kernel() {
   utsname system{};
@@ -276,64 +272,69 @@ std::vector<Finding> link(const Checkpoint& model) {
           {"disk, NUMA node", node ? std::to_string(*node) : "unknown", node ? json(*node) : json(),
            ""},
           direct_reads(model),
-          attempt("disk, read", [&] { return disk(file); }).front()};
+          model.shard() ? Finding{"disk, read", "not measured: the files have holes", json(), ""}
+                        : attempt("disk, read", [&] { return disk(file); }).front()};
 }
 
-json as_json(const std::vector<Finding>& findings) {
-  json out = json::array();
-  for (const Finding& f : findings)
-    out.push_back({{"name", f.name},
-                   {"value", f.value},
-                   {"ok", f.fix.empty()},
-                   {"fix", f.fix.empty() ? json() : json(f.fix)}});
-  return {{"findings", std::move(out)}};
-}
-
-void print(const std::vector<Finding>& findings) {
-  const Table table(
-      {{"", 2, Align::kLeft, ""}, {"", 15, Align::kLeft, ""}, {"", 0, Align::kLeft, " "}});
-  std::string fixes;
-  for (const Finding& f : findings) {
-    std::cout << table.row({f.fix.empty() ? "" : "!", f.name, f.text});
-    if (!f.fix.empty()) fixes += "  " + f.name + ": " + f.fix + "\n";
-  }
-  std::cout << (fixes.empty() ? "\nNothing stands in the way.\n" : "\nTo mend:\n" + fixes);
-}
-
-}  // namespace
-
-int run_doctor(const std::vector<std::string>& words) {
-  std::optional<std::string> path;
-  bool as_object = false, allow_holes = false;
-  Flags flags;
-  add_model_flag(flags, path);
-  flags.add_options()                                  //
-      ("allow-holes", given(allow_holes), kHolesHelp)  //
-      ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
-  if (!parse(words, kUsage, flags)) return 0;
-  std::optional<Checkpoint> model;  // a wrong path is reported before the seconds of measuring
-  if (path) {
-    model = Checkpoint::open(local_model(*path), holes_by(allow_holes));
-    print_notes(*model);
-  }
-
+/// Measures this machine, and the disk under a model. Of several ranks all measure at once.
+std::vector<Finding> examine(const Checkpoint* model, Cluster* cluster) {
   std::vector<Finding> findings{kernel()};
   const auto add = [&](std::vector<Finding> more) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   };
   add(attempt("io_uring", io_uring));
   add(attempt("memlock limit", locked_memory));
-  add(attempt("memory", [&] { return memory(model ? &*model : nullptr); }));
+  add(attempt("memory", [&] { return memory(model); }));
   add(attempt("NUMA nodes", numa));
   add(attempt("CPU", processor));
   add(attempt("GPU", gpus));
+  if (cluster) cluster->collect({});  // disks that are one disk are read by all of its ranks
   if (model) add(attempt("disk", [&] { return link(*model); }));
+  return findings;
+}
 
-  if (as_object)
-    std::cout << json_text(as_json(findings), 2) << "\n";
+struct Options {
+  std::optional<std::string> path;
+  bool as_object = false, allow_holes = false;
+};
+
+int examine(const Options& asked, Cluster* cluster, const std::stop_token& stop) {
+  std::optional<Checkpoint> model;  // a wrong path is reported before the seconds of measuring
+  if (asked.path) {
+    const bool shards = cluster && !asked.allow_holes;
+    model = Checkpoint::open(cluster ? local_model(*asked.path, stop) : local_model(*asked.path),
+                             shards ? Holes::kOfShard : holes_by(asked.allow_holes));
+    print_notes(*model);
+  }
+  if (cluster) cluster->collect({});  // nobody measures if a path is wrong
+  const std::vector<Finding> findings = examine(model ? &*model : nullptr, cluster);
+  if (cluster)
+    compare_ranks(*cluster, model ? &*model : nullptr, findings, asked.as_object);
+  else if (asked.as_object)
+    std::cout << json_text(json{{"findings", findings_json(findings)}}, 2) << "\n";
   else
-    print(findings);
+    print_findings(findings);
   return 0;
+}
+
+}  // namespace
+
+int run_doctor(const std::vector<std::string>& words) {
+  Options asked;
+  const RankOptions ranks;
+  const auto parse_words = [&](GivenFlags& given) {
+    Flags flags;
+    add_model_flag(flags, asked.path);
+    flags.add_options()                                             //
+        ("allow-holes", cli::given(asked.allow_holes), kHolesHelp)  //
+        ("json", cli::given(asked.as_object),
+         "print one JSON object; bytes, bytes or operations per second");
+    return parse(words, kUsage, flags, given);
+  };
+  return run_on_each(
+      {"canopy doctor", ranks, parse_words, [&](Cluster* cluster, const std::stop_token& stop) {
+         return examine(asked, cluster, stop);
+       }});
 }
 
 }  // namespace canopy::cli

@@ -379,7 +379,7 @@ int search_beams(const Options& asked, const Request& request, Engine& engine, R
 /// `cluster`: of the ranks that share the model; null: there is one process.
 int generate(Options& asked, const Interrupt& interrupt, Cluster* cluster) {
   EngineOptions options = asked.decode.engine_options();
-  options.cluster = cluster;
+  asked.ranks.put_into(options, cluster);
   options.plan.max_sequences = asked.samples;
   Request request = request_of(asked);
   const std::optional<std::string> text = prompt_text(asked, interrupt.token());

@@ -371,6 +371,7 @@ int run_plan(const std::vector<std::string>& words) {
   if (asked.ranks.ranks > 1 && options.device.kind == "cuda")
     throw UsageError("--ranks: the ranks of a run compute on CPUs only yet; give --device cpu");
   if (asked.ranks.ranks > 1) require_for_ranks(options.plan);
+  asked.ranks.own.put_into(options, nullptr);
   options.plan.max_sequences = asked.samples;
   if (const Method& method = row_of(options.plan.method);
       method.form == TreeForm::kGraph || method.inexact)
@@ -393,7 +394,7 @@ int run_plan(const std::vector<std::string>& words) {
   ProgressLine progress(asked.decode.model.progress);
   const Assumptions assumed =
       models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
-                       : assume_for_shape(*there, models.target.config());
+                       : assume_for_shape(with_limit(*there, options), models.target.config());
   // A machine without a GPU that is not here is taken to have this one's instruction set.
   const auto device = there
                           ? make_device({.kind = "cpu", .threads = options.device.threads})

@@ -219,7 +219,7 @@ std::string url_of(const std::string& host, int port) {
 
 int serve(Options& asked, const Interrupt& interrupt, Cluster* cluster) try {
   EngineOptions options = asked.decode.engine_options();
-  options.cluster = cluster;
+  asked.ranks.put_into(options, cluster);
   std::vector<std::string> keys = all_keys(asked, interrupt.token());
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   std::string why_no_chat;

@@ -101,9 +101,14 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
     progress.clear();
     print_note(note);
   };
+  if (models.target.shard() && !speculation.profile)
+    throw UsageError("--profile: " + models.target.root().string() +
+                     " has the rows of one rank alone, and is not measured; `canopy calibrate "
+                     "hardware` writes a profile where the whole model is, on a machine like this");
   Assumptions found{speculation.profile ? read_profile(*speculation.profile)
                                         : find_profile(models, options, progress, stop),
                     "there is no draft to accept"};
+  found.profile = with_limit(std::move(found.profile), options);
   if (speculation.learning() == Learning::kOn) options.plan.routes = find_routes(models, on_note);
   if (const std::int64_t sweeps = options.plan.routes.sweeps(); sweeps > 0)
     found.routes_from = std::to_string(sweeps) + " sweeps of earlier texts";

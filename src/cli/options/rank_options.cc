@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "src/cli/options/values.h"
 #include "src/engine/ranks/plan_together.h"
 
 namespace canopy::cli {
@@ -42,6 +43,16 @@ double parse_rate(const std::string& flag, const std::string& text) {
   return number * (unit == 0 ? 1e6 : 1e9);
 }
 
+/// "400M": bytes per second. A run ends once what it has asked for has been read, so there is a
+/// least rate.
+std::uint64_t parse_disk_limit(std::string_view flag, std::string_view text) {
+  constexpr std::uint64_t kLeast = 1u << 20;
+  const std::uint64_t rate = parse_size(flag, text);
+  if (rate < kLeast)
+    throw UsageError(std::string(flag) + ": must be at least 1M, in bytes per second");
+  return rate;
+}
+
 struct Refusal {
   std::string_view flag, why;
 };
@@ -56,8 +67,9 @@ constexpr std::array kAlone{
 };
 
 // Flags that may differ by machine, or that the first rank alone uses.
-constexpr std::array<std::string_view, 8> kOfOne{"model",    "memory",   "resident", "threads",
-                                                 "cpu-list", "progress", "quiet",    "api-key"};
+constexpr std::array<std::string_view, 9> kOfOne{"model",   "memory",   "resident",
+                                                 "threads", "cpu-list", "progress",
+                                                 "quiet",   "api-key",  "disk-limit"};
 
 }  // namespace
 
@@ -68,12 +80,24 @@ Flags RankOptions::flags() {
        "rows of the model's matrices that each rank has, in proportion: to the speeds of their "
        "disks, say")  //
       ("rank-timeout", into(timeout, "SECONDS (=60)", at_least("--rank-timeout", 1.0)),
-       "time without a sign of life of another rank, after which all end");
+       "time without a sign of life of another rank, after which all end")  //
+      ("disk-limit", disk_limit_flag(),
+       "bytes per second, e.g. 400M, at which a process reads weights that stream: to measure what "
+       "a slower disk would give (default: all that the disk gives)");
   return flags;
 }
 
 FlagValue<std::string> RankOptions::shares_flag() {
   return into(shares, "A:B:... (=1:1:...)", "--shares", parse_shares);
+}
+
+FlagValue<std::string> RankOptions::disk_limit_flag() {
+  return into(disk_limit, "RATE", "--disk-limit", parse_disk_limit);
+}
+
+void RankOptions::put_into(EngineOptions& engine, Cluster* cluster) const {
+  engine.cluster = cluster;
+  if (disk_limit) engine.disk_limit = static_cast<double>(*disk_limit);
 }
 
 ClusterOptions RankOptions::options() const {
@@ -101,7 +125,10 @@ Flags PlannedRanks::flags() {
        "speed of the network between them, in bits per second: 1G, 10G, 25G")  //
       ("latency", into(latency, "MICROSECONDS (=50)", at_least("--latency", 0.0)),
        "time of a message on it")  //
-      ("shares", own.shares_flag(), "rows of each, in proportion; this machine has the first");
+      ("shares", own.shares_flag(),
+       "rows of each, in proportion; this machine has the first")  //
+      ("disk-limit", own.disk_limit_flag(),
+       "plan for disks that give so many bytes per second at most, e.g. 3.5G");
   return flags;
 }
 

@@ -158,9 +158,19 @@ json device_json(const Plan::DevicePart& device, const BatchReport& report) {
 }
 
 json ranks_json(const Cluster& ranks) {
-  json waited = json::array();
+  json waited = json::array(), by_rank = json::array();
   for (const Seconds time : ranks.totals().waited) waited.push_back(time.count());
+  for (int rank = 0; rank < ranks.share().ranks(); ++rank) {
+    const RankFigures& figures = ranks.figures()[static_cast<std::size_t>(rank)];
+    by_rank.push_back({{"host", ranks.host(rank)},
+                       {"disk_bytes", figures.disk_bytes},
+                       {"link_busy_seconds", figures.link_busy.count()},
+                       {"stalled_seconds", figures.stalled.count()},
+                       {"waited_seconds", figures.waited.count()},
+                       {"seconds", figures.elapsed.count()}});
+  }
   return {{"shares", ranks.share().parts},
+          {"by_rank", std::move(by_rank)},
           {"exchanges", ranks.totals().exchanges},
           {"bytes_sent", ranks.totals().bytes_sent},
           {"waited_seconds", waited},

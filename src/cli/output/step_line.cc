@@ -19,6 +19,17 @@ std::string rate(double bytes, Seconds time) {
                           : "-";
 }
 
+/// "97/64%": the share of the last step in which each rank's link carried something.
+std::string shares_by_rank(const std::vector<RankFigures>& ranks) {
+  std::string text;
+  for (const RankFigures& rank : ranks) {
+    const double share = rank.elapsed.count() > 0 ? rank.link_busy / rank.elapsed : 0;
+    if (!text.empty()) text += '/';
+    text += std::to_string(std::lround(100 * share));
+  }
+  return text + "%";
+}
+
 }  // namespace
 
 void StepLine::show(const StepProgress& step, ProgressLine& progress) {
@@ -68,7 +79,11 @@ std::string StepLine::describe(const StepProgress& step) const {
          << " of its experts in memory";
   if (const PoolReport pool = engine_.pool(); pool.evicted + pool.returned > 0)
     line << ", " << format_size(pool.resident) << " resident";
-  line << ", link busy " << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
+  if (step.ranks.empty())
+    line << ", link busy "
+         << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
+  else
+    line << ", links of the ranks busy " << shares_by_rank(step.ranks);
   return line.str();
 }
 

@@ -81,6 +81,19 @@ json candidate_json(const Candidate& one) {
           {"seconds_per_token", one.per_token().count()}};
 }
 
+/// Describes the ranks that share the model, and the network between them.
+json ranks_json(const std::vector<RankPlace>& ranks, const Plan& plan) {
+  json all = json::array();
+  for (const RankPlace& rank : ranks)
+    all.push_back({{"rank", all.size()}, {"host", rank.host}, {"share", rank.share}});
+  json out{{"all", std::move(all)}};
+  if (plan.cost) {
+    out["latency_seconds"] = plan.cost->network().latency.count();
+    out["bytes_per_second"] = plan.cost->network().bytes_per_second;
+  }
+  return out;
+}
+
 }  // namespace
 
 json props_json(const ServiceOptions& options, const ServedModel& m) {
@@ -106,6 +119,8 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
                    {"sweep_bytes", plan.sweep_bytes},
                    {"memory_bytes", plan.memory},
                    {"ledger", ledger(plan.ledger)}};
+  if (const auto ranks = m.engine.ranks(); !ranks.empty())
+    out["canopy"]["ranks"] = ranks_json(ranks, plan);
   if (plan.pool_bytes > 0) {
     out["canopy"]["pool_bytes"] = plan.pool_bytes;
     out["canopy"]["full_resident_bytes"] = plan.full_resident_bytes;
@@ -195,6 +210,7 @@ std::string metrics_text(const ServedModel& m) {
   now.pool = sweep.last.pool;
   now.resident_bytes = now.pool.bytes > 0 ? now.pool.resident : plan.resident_bytes;
   now.tier = plan.device ? "gpu" : "host";
+  for (const RankPlace& rank : m.engine.ranks()) now.hosts.push_back(rank.host);
   for (const LedgerEntry& entry : plan.ledger) now.memory[entry.what] += entry.bytes;
   if (plan.device)
     for (const LedgerEntry& entry : plan.device->ledger)

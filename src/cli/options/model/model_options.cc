@@ -12,6 +12,7 @@
 #include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
+#include "src/cluster/mpi_transport.h"
 #include "src/engine/device_name.h"
 #include "src/hub/cache.h"
 #include "src/machine/cpus.h"
@@ -114,6 +115,11 @@ Flags ModelOptions::flags() {
       ("progress", given(progress), kProgressHelp);
   add_foreign_model_flags(flags);
   return flags;
+}
+
+Holes ModelOptions::holes() const {
+  if (!allow_holes && launched_by_mpi().ranks > 1) return Holes::kOfShard;
+  return holes_by(allow_holes);
 }
 
 DeviceChoice DeviceOptions::choose(const std::optional<Gpus>& gpus) const {

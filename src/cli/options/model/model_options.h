@@ -48,7 +48,8 @@ struct ModelOptions {
   std::string default_kv_memory = "every text that shares a sweep can be as long as --ctx-size";
 
   Flags flags();
-  Holes holes() const { return holes_by(allow_holes); }
+  /// Ranks may have the rows alone that are theirs.
+  Holes holes() const;
   /// The caller fills in what it knows of prompt and speculation. Notes on stderr say where there
   /// are fewer CPUs than --threads, less memory than --memory, or no GPU for --n-gpu-layers. Throws
   /// UsageError.

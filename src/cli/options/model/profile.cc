@@ -1,5 +1,6 @@
 #include "src/cli/options/model/profile.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
@@ -26,6 +27,12 @@ OnMeasure shown_on(ProgressLine& progress) {
 
 HardwareProfile read_profile(const std::string& file) {
   return parse_profile(file, read_text(file, kMostSettingsBytes));
+}
+
+HardwareProfile with_limit(HardwareProfile profile, const EngineOptions& options) {
+  if (options.disk_limit)
+    profile.link_bytes_per_second = std::min(profile.link_bytes_per_second, *options.disk_limit);
+  return profile;
 }
 
 HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& options,

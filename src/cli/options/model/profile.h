@@ -10,6 +10,9 @@ namespace canopy::cli {
 /// The profile in a file. Throws Error naming the file.
 HardwareProfile read_profile(const std::string& file);
 
+/// The profile of a machine whose disk gives no more than an engine's limit, where it has one.
+HardwareProfile with_limit(HardwareProfile profile, const EngineOptions& options);
+
 /// measure_hardware(), shown on the progress line. Throws Stopped on request.
 HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& options,
                                 ProgressLine& progress, const std::stop_token& stop);
