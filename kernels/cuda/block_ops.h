@@ -10,6 +10,7 @@
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/edit_logits.h"
 #include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/levels.h"
 #include "kernels/cuda/matrix_product.h"
 #include "kernels/cuda/mixture.h"
 #include "kernels/cuda/positions.h"

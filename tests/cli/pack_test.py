@@ -59,6 +59,35 @@ class Pack(TempDirCase):
         for name in ("config.json", "tokenizer.json"):
             self.assertEqual((self.dir / "back" / name).read_bytes(), (self.model / name).read_bytes())
 
+    def test_a_codec_is_named_and_another_is_refused(self):
+        levels = self.dir / "levels"
+        self.pack()
+        result = run("pack", "-m", self.model, "-o", levels, "--codec", "bf16-levels-512")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("matrices packed by bf16-levels-512", result.stdout)
+        self.assertNotEqual((levels / "model.safetensors").stat().st_size, (self.packed / "model.safetensors").stat().st_size)
+        self.assertIn("packed BF16 in levels", run_json("inspect", levels)["dtypes"])
+        words = "-p", "The sea", "-n", "12", "--ignore-eos", "--temp", "0.7", "--seed", "5"
+        plain, packed = (run_json("generate", "-m", m, *words) for m in (self.model, levels))
+        self.assertEqual(plain["tokens"], packed["tokens"])
+        back = run("unpack", "-m", levels, "-o", self.dir / "back")
+        self.assertEqual(back.returncode, 0, back.stderr)
+        self.assertEqual(tensors(self.dir / "back"), tensors(self.model))
+        refused = run("pack", "-m", self.model, "-o", self.dir / "none", "--codec", "zip")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("no codec is called 'zip'; there are bf16-window-512, bf16-levels-512", refused.stderr)
+        self.assertFalse((self.dir / "none").exists())
+
+    def test_what_a_run_of_another_codec_left_is_not_taken_over(self):
+        model = self.dir / "larger"
+        self.assertEqual(run("inflate", "-m", self.dir / "tiny", "-o", model, "--size", "60M").returncode, 0)
+        words = "pack", "-m", model, "-t", "1", "-o", self.packed
+        self.interrupted(*words, output=self.packed)
+        levels = run(*words, "--codec", "bf16-levels-512")
+        self.assertEqual(levels.returncode, 0, levels.stderr)
+        self.assertIn("is replaced, and the work begins anew", levels.stderr)
+        self.assertIn("packed BF16 in levels", run_json("inspect", self.packed)["dtypes"])
+
     def test_every_command_takes_it(self):
         self.pack()
         words = "-p", "The sea", "-n", "12", "--ignore-eos", "--temp", "0.7", "--seed", "5"

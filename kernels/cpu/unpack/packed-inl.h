@@ -97,6 +97,79 @@ struct WindowCodes {
   static HWY_INLINE PackedVec exponent(PackedVec sum) { return sum; }
 };
 
+/// The same of LevelsBF16, read from the block's tail.
+struct LevelCodes {
+  using Format = format::LevelsBF16;
+  static constexpr size_t kGroups = Format::kBlockGroups;
+  Format::Codes<std::uint64_t> codes[kGroups];
+  const std::byte* exceptions;
+  HWY_ALIGN uint8_t table[16];  // exponents by code; vectors look bytes up in sixteen
+
+  HWY_INLINE explicit LevelCodes(const StoredRow& row, const Format::Block& block)
+      : exceptions(read(row, block)) {
+    for (std::uint32_t code = 0; code < 8; ++code)
+      table[code] = table[code + 8] = static_cast<uint8_t>(Format::exponent(block.base, code));
+  }
+  HWY_INLINE const uint8_t* planes(size_t g) const {
+    return reinterpret_cast<const uint8_t*>(codes[g].plane);
+  }
+  HWY_INLINE std::uint64_t exceptions_in(size_t g) const { return codes[g].exceptions; }
+  static HWY_INLINE PackedVec start() { return hn::Zero(PackedBytes()); }
+  HWY_INLINE PackedVec exponent(PackedVec sum) const {
+    return hn::TableLookupBytes(hn::LoadDup128(PackedBytes(), table), sum);
+  }
+
+ private:
+  /// Does what Format::read_codes() does.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // has an instruction that spreads bits over a mask
+  HWY_INLINE const std::byte* read(const StoredRow& row, const Format::Block& block) {
+    std::uint64_t low[kGroups], high[kGroups], before[kGroups], open[kGroups][Format::kLevels];
+    for (size_t g = 0; g < kGroups; ++g) {
+      const std::byte* const from = block.group + g * Format::kGroupBytes;
+      const bool there = g < static_cast<size_t>(block.groups);
+      low[g] = there ? format::load_u64(from) : 0;
+      high[g] = there ? format::load_u64(from + 8) : 0;
+      before[g] = low[g] & high[g];
+    }
+    // Bits are read before it is known that the tail has them, but only from the row.
+    const auto begin = static_cast<size_t>(block.tail - row.data);
+    size_t bit = 8 * begin;
+    for (size_t level = 0; level < size_t{Format::kLevels}; ++level)
+      for (size_t g = 0; g < kGroups; ++g) {
+        const auto count = static_cast<size_t>(std::popcount(before[g]));
+        open[g][level] = _pdep_u64(bits_of(row, bit, count), before[g]);
+        bit += count;
+        before[g] = open[g][level];
+      }
+    size_t left = 0;
+    for (size_t g = 0; g < kGroups; ++g) {
+      codes[g] = Format::codes_of(low[g], high[g], open[g]);
+      left += static_cast<size_t>(std::popcount(before[g]));
+    }
+    const size_t levels = (bit + 7) / 8 - begin;
+    const bool sound = block.sound && Format::fills_tail(block, levels + left);
+    return sound ? block.tail + levels : nullptr;
+  }
+  /// Bits from `bit` of the row on, `count` of them at least; those past its end are zeros.
+  static HWY_INLINE std::uint64_t bits_of(const StoredRow& row, size_t bit, size_t count) {
+    constexpr size_t kSurely = 57;  // that eight bytes have from any of the first one's bits on
+    if (bit / 8 + 8 <= row.bytes && count <= kSurely)
+      return format::load_u64(row.data + bit / 8) >> bit % 8;
+    return bits_in_nine(row, bit);
+  }
+  static HWY_NOINLINE std::uint64_t bits_in_nine(const StoredRow& row, size_t bit) {
+    std::uint64_t words[2] = {};
+    const size_t at = std::min(bit / 8, row.bytes);
+    std::memcpy(words, row.data + at, std::min(size_t{9}, row.bytes - at));
+    return words[0] >> bit % 8 | words[1] << 1 << (63 - bit % 8);
+  }
+#else
+  const std::byte* read(const StoredRow&, const Format::Block& block) {
+    return Format::read_codes(block, codes);
+  }
+#endif
+};
+
 /// Bytes of codes by their bits, kGroupColumns in three words: those of PackedBytes from `i` on.
 template <class Codes>
 HWY_INLINE PackedVec exponents_at(const Codes& codes, size_t g, size_t i) {
@@ -171,6 +244,9 @@ struct BlockVectorsOfBf16 {
 };
 template <>
 struct PackedVectors<format::PackedBF16> : BlockVectorsOfBf16<format::PackedBF16, WindowCodes> {};
+template <>
+struct PackedVectors<format::LevelsBF16> : BlockVectorsOfBf16<format::LevelsBF16, LevelCodes> {};
+
 }  // namespace HWY_NAMESPACE
 }  // namespace canopy::cpu
 HWY_AFTER_NAMESPACE();

@@ -48,8 +48,7 @@ const std::byte* decode_in_words(const std::byte* group,
   return exceptions;
 }
 
-/// Gives `codes` those of a block's groups. Returns the first of its exceptions, null if it is not
-/// sound.
+/// The codes of a block's groups, as LevelsBF16::read_codes() gives them.
 const std::byte* read_codes(
     const format::PackedBF16::Block& block,
     format::PackedBF16::Codes<std::uint64_t> (&codes)[format::PackedBF16::kBlockGroups]) {
@@ -60,6 +59,12 @@ const std::byte* read_codes(
   }
   return block.sound ? block.tail : nullptr;
 }
+const std::byte* read_codes(
+    const format::LevelsBF16::Block& block,
+    format::LevelsBF16::Codes<std::uint64_t> (&codes)[format::LevelsBF16::kBlockGroups]) {
+  return format::LevelsBF16::read_codes(block, codes);
+}
+
 /// Calls take(first, weights of a group) for all groups of the row.
 template <class Format, class Take>
 void for_each_group(Format, const StoredRow& row, const Take& take) {

@@ -17,16 +17,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "src/base/formats/fp8_format.h"
 #include "src/base/formats/grouped_format.h"
+#include "src/base/formats/levels_format.h"
 #include "src/base/formats/packed_rows.h"
 #include "src/base/formats/weight_format.h"
 #include "src/base/formats/window_format.h"
 
 namespace canopy {
 
-using PackedFormats = format::List<format::PackedBF16>;
+using PackedFormats = format::List<format::PackedBF16, format::LevelsBF16>;
 /// Formats that a WeightView may have.
 using MatrixFormats = decltype(WeightFormats() + PackedFormats() + Fp8Formats() + GroupedFormats());
 
@@ -52,6 +54,12 @@ inline constexpr auto kPackedFormats = as_data_of_packed(PackedFormats());
 constexpr const PackedFormat* find_packed_format(DType dtype) {
   for (const PackedFormat& f : kPackedFormats)
     if (f.dtype == dtype) return &f;
+  return nullptr;
+}
+/// Null for a codec that is not known.
+constexpr const PackedFormat* find_codec(std::string_view codec) {
+  for (const PackedFormat& f : kPackedFormats)
+    if (f.codec == codec) return &f;
   return nullptr;
 }
 constexpr bool is_packed(DType dtype) { return find_packed_format(dtype) != nullptr; }

@@ -13,6 +13,7 @@ namespace canopy {
 namespace {
 
 using Window = format::PackedBF16;
+using Levels = format::LevelsBF16;
 using Tails = std::vector<std::byte>;  // of the blocks of a row
 
 constexpr int kExponents = 256;
@@ -63,6 +64,22 @@ int best_base(Window, const Exponents& exponents) {
   while (base < std::min(exponents.highest(), Window::kHighestBase)) {
     inside += exponents.count(base + Window::kCodes) - exponents.count(base);
     if (++base, inside > most) best = base, most = inside;
+  }
+  return best;
+}
+
+/// The base with which the levels and exceptions of `weights` weights take the fewest bits.
+int best_base(Levels, const Exponents& exponents, int weights) {
+  int best = 0, fewest = std::numeric_limits<int>::max();
+  for (int base = std::max(exponents.lowest() - Levels::step(4), 0);
+       base <= std::min(exponents.highest() + 4, kExponents - 1); ++base) {
+    int open = weights, bits = 0;
+    for (int code = 0; code < Levels::kOpen + Levels::kLevels; ++code) {
+      if (code >= Levels::kOpen) bits += open;
+      open -= exponents.count(base + Levels::step(code));
+    }
+    bits += 8 * open;
+    if (bits < fewest) best = base, fewest = bits;
   }
   return best;
 }
@@ -127,6 +144,29 @@ int pack_block(Window format, std::span<const std::uint16_t> block, std::byte* t
   return base;
 }
 
+int pack_block(Levels format, std::span<const std::uint16_t> block, std::byte* to, Tails& tails) {
+  const int base = best_base(format, Exponents(block), static_cast<int>(block.size()));
+  std::vector<std::uint8_t> open;  // exponents, in the order of their groups and places
+  for (std::size_t g = 0; g < block.size(); g += kGroupColumns, to += Levels::kGroupBytes) {
+    const Group group =
+        placed<Levels>(block.subspan(g, std::min(kGroupColumns, block.size() - g)), base);
+    for_exponents(group, write_group<Levels, 2>(group, base, Levels::kOpen, to),
+                  [&](std::uint8_t e) { open.push_back(e); });
+  }
+  std::size_t bit = 0;
+  for (std::uint32_t code = Levels::kOpen; code < Levels::kOpen + Levels::kLevels; ++code) {
+    const std::uint32_t closed = Levels::exponent(base, code);
+    for (const std::uint8_t e : open) {
+      if (bit % 8 == 0) tails.push_back(std::byte{0});
+      if (e != closed) tails.back() |= std::byte{1} << bit % 8;
+      ++bit;
+    }
+    std::erase(open, closed);
+  }
+  for (const std::uint8_t e : open) tails.push_back(std::byte{e});
+  return base;
+}
+
 template <class Format>
 bool pack(Format format, std::span<const std::uint16_t> row, std::vector<std::byte>& out) {
   const std::int64_t columns = std::ssize(row);
@@ -159,4 +199,8 @@ bool pack(Format format, std::span<const std::uint16_t> row, std::vector<std::by
 bool pack_row(Window format, std::span<const std::uint16_t> row, std::vector<std::byte>& out) {
   return pack(format, row, out);
 }
+bool pack_row(Levels format, std::span<const std::uint16_t> row, std::vector<std::byte>& out) {
+  return pack(format, row, out);
+}
+
 }  // namespace canopy
