@@ -10,7 +10,7 @@ import time
 import unittest
 
 from pack_kills import killed_until_done
-from support import CANOPY, DATA, PATIENCE, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
+from support import CANOPY, DATA, PATIENCE, PROFILE, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
 
 
 def header_of(model):
@@ -77,6 +77,34 @@ class Pack(TempDirCase):
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("no codec is called 'zip'; there are bf16-window-512, bf16-levels-512", refused.stderr)
         self.assertFalse((self.dir / "none").exists())
+
+    def test_plan_says_what_each_codec_would_take_and_which_pays(self):
+        words = "--memory", "1G", "--spec", "none"
+        plan = run_json("plan", "-m", self.model, *words)
+        forms, weights = plan["packing"]["forms"], 0
+        self.assertEqual(set(forms), {"BF16", "bf16-window-512", "bf16-levels-512"})
+        self.assertEqual(forms["BF16"]["seconds_per_token"], plan["plan"]["seconds_per_token"])
+        self.assertEqual(forms["BF16"]["bits"], 16)
+        self.assertLess(forms["bf16-levels-512"]["bits"], .97 * forms["bf16-window-512"]["bits"])
+        # Everything is in memory, so that the codecs differ by the work of unpacking alone.
+        for name, (dtype, shape, _) in tensors(self.model).items():
+            if len(shape) == 2 and "embed" not in name:
+                weights += shape[0] * shape[1]
+        window, levels = forms["bf16-window-512"], forms["bf16-levels-512"]
+        more = weights * (1 / levels["weights_per_second"] - 1 / window["weights_per_second"])
+        self.assertAlmostEqual(levels["seconds_per_token"] - window["seconds_per_token"], more, delta=.05 * abs(more))
+        best = "BF16"
+        for name in ("bf16-window-512", "bf16-levels-512"):
+            if forms[name]["seconds_per_token"] < .99 * forms[best]["seconds_per_token"]:
+                best = name
+        self.assertEqual(plan["packing"]["pays"], best)
+        said = run("plan", "-m", self.model, *words).stdout
+        self.assertRegex(said, r"packing: products of one row, unpacking included, take BF16 \(16.00 bits a weight\) at [\d.]+ GB/s")
+        self.pack()
+        packed = run_json("plan", "-m", self.packed, *words)
+        self.assertEqual(packed["packing"]["forms"]["bf16-window-512"]["seconds_per_token"], packed["plan"]["seconds_per_token"])
+        elsewhere = run_json("plan", "-m", self.model, *words, "--profile", PROFILE)
+        self.assertNotIn("packing", elsewhere)  # how fast that machine unpacks is not known here
 
     def test_what_a_run_of_another_codec_left_is_not_taken_over(self):
         model = self.dir / "larger"

@@ -89,7 +89,7 @@ int run_pack(const std::vector<std::string>& words) {
             "codec",
             into(codec, by_default("NAME", format::PackedBF16::kCodec), "--codec", parse_codec),
             "of BF16: bf16-window-512, or bf16-levels-512, 4 % fewer bytes for three times the "
-            "work of\nunpacking");
+            "work of unpacking: canopy plan -m MODEL says which pays here");
       },
       [&](const Conversion& c, WriteProgress& progress) {
         const PackedFormat& format = *find_packed_format(codec.value_or(kDefaultCodec));
