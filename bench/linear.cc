@@ -202,6 +202,7 @@ void place_matrices(Setup& s, DType dtype) {
 }
 
 /// Copies of one matrix of normal values.
+template <class Format>
 void place_packed(Setup& s) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.02f);
@@ -211,14 +212,14 @@ void place_packed(Setup& s) {
   for (std::int64_t i = 0; i < s.m; ++i) {
     for (std::uint16_t& bits : row) bits = bf16_from_f32(normal(random));
     const std::size_t before = packed.size();
-    if (!pack_row(format::PackedBF16(), row, packed)) throw Error("a row cannot be packed");
+    if (!pack_row(Format(), row, packed)) throw Error("a row cannot be packed");
     rows.push_back(packed.size() - before);
   }
-  s.companion = companion_of_rows(*find_packed_format(DType::kPackedBF16), rows, s.k);
+  s.companion = companion_of_rows(*find_packed_format(Format::kDType), rows, s.k);
   for (std::size_t at = 0; at + packed.size() <= s.weights.bytes(); at += packed.size()) {
     std::memcpy(s.weights.data() + at, packed.data(), packed.size());
     s.matrices.emplace_back(std::span(s.weights.data() + at, packed.size()), s.companion.view(),
-                            DType::kPackedBF16, s.m, s.k);
+                            Format::kDType, s.m, s.k);
   }
 }
 
@@ -349,10 +350,10 @@ int run_all(int argc, char** argv) {
       "rows of x")(
       "dtype",
       po::value(&types)->multitoken()->default_value(
-          {"BF16", "packed", "FP8", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
-          "BF16 packed FP8 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
-      "weight types: BF16, packed, FP8, FP8 by rows, or any name of a block: Q4_K, I4_128, NF4")(
-      "k", po::value(&k)->default_value(4096), "columns of w")(
+          {"BF16", "packed", "levels", "FP8", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
+          "BF16 packed levels FP8 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
+      "weight types: BF16, packed, levels, FP8, FP8 by rows, or any name of a block: Q4_K, I4_128, "
+      "NF4")("k", po::value(&k)->default_value(4096), "columns of w")(
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
       po::value(&threads)->default_value(static_cast<int>(std::thread::hardware_concurrency())),
@@ -392,7 +393,8 @@ int run_all(int argc, char** argv) {
   };
   for (const WeightFormat& format : kWeightFormats)
     measure_type(format.name, [&] { place_matrices(s, format.dtype); });
-  measure_type("packed", [&] { place_packed(s); });
+  measure_type("packed", [&] { place_packed<format::PackedBF16>(s); });
+  measure_type("levels", [&] { place_packed<format::LevelsBF16>(s); });
   measure_type("FP8", [&] { place_fp8<format::E4M3Blocks>(s); });
   measure_type("FP8 by rows", [&] { place_fp8<format::E4M3Rows>(s); });
   return 0;

@@ -123,7 +123,8 @@ std::size_t packed_floats(std::size_t rows, std::size_t columns) {
 
 bool with_tiles() { return HWY_DYNAMIC_DISPATCH(uses_tiles)(); }
 bool with_tiles(const WeightView& w) {
-  return with_tiles() && (w.format() == DType::kBF16 || w.format() == DType::kPackedBF16);
+  const PackedFormat* const packed = find_packed_format(w.format());
+  return with_tiles() && (packed ? packed->plain : w.format()) == DType::kBF16;
 }
 
 /// A call of linear keeps x here, in both forms, and then what each worker needs.

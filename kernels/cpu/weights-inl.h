@@ -7,8 +7,9 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/codes-inl.h"
-#include "kernels/cpu/fp8-inl.h"
+#include "kernels/cpu/unpack/codes-inl.h"
+#include "kernels/cpu/unpack/fp8-inl.h"
+#include "kernels/cpu/unpack/packed-inl.h"
 #include "kernels/weight_view.h"
 #include "src/base/formats/packed_format.h"
 #include "src/base/formats/weight_format.h"
@@ -16,8 +17,6 @@
 #ifndef CANOPY_KERNELS_CPU_WEIGHTS_ONCE
 #define CANOPY_KERNELS_CPU_WEIGHTS_ONCE
 namespace canopy::cpu {
-
-constexpr std::size_t kBlock = 512;  // columns per block: part of what defines a sum's bits
 
 /// Writes columns [k0, k0 + count) of a row as f32, vector i to out + i * step (aligned). Elements
 /// past `count`, up to a whole vector, are zeros. k0 and, of formats in blocks, count are multiples
@@ -176,116 +175,6 @@ HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float
       hn::Store(values(at), Floats(), out);
   }
 }
-
-/// The plain format's bits of a packed row, columns [k0, k0 + kBlock), as far as it has them, in
-/// whole groups. A format without a faster way below goes by its plain definition.
-template <class Format>
-struct PackedVectors {
-  static_assert(kBlock % Format::kGroupColumns == 0);
-  static void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
-    const size_t end = std::min(k0 + kBlock, static_cast<size_t>(row.columns));
-    for (size_t k = k0; k < end; k += Format::kGroupColumns, out += Format::kGroupColumns)
-      Format::decode_group(row, static_cast<std::int64_t>(k / Format::kGroupColumns), out);
-  }
-};
-
-/// The bits of `yes` where `mask` has ones, else those of `no`.
-template <class V>
-HWY_INLINE V select_bits(V mask, V yes, V no) {
-#if HWY_TARGET <= HWY_AVX3  // one instruction there; elsewhere it goes by whole lanes
-  return hn::IfVecThenElse(mask, yes, no);
-#else
-  return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));
-#endif
-}
-
-/// BF16 weights from the bytes of their exponents and of what else they have, in the order of their
-/// places: those of the lower halves of sixteens to `low`, those of the upper halves to `high`.
-template <class Bytes, class V = hn::Vec<Bytes>>
-HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* low,
-                           std::uint16_t* high) {
-  const hn::Repartition<std::uint16_t, Bytes> words;
-  const V sign = hn::Set(bytes, 0x80);
-  const auto shifted_up = hn::BitCast(bytes, hn::ShiftLeft<7>(hn::BitCast(words, exponent)));
-  const auto shifted_down = hn::BitCast(bytes, hn::ShiftRight<1>(hn::BitCast(words, exponent)));
-  const V first = select_bits(sign, shifted_up, rest);
-  const V second = select_bits(sign, rest, shifted_down);
-  hn::StoreU(hn::BitCast(words, hn::InterleaveLower(bytes, first, second)), words, low);
-  hn::StoreU(hn::BitCast(words, hn::InterleaveUpper(bytes, first, second)), words, high);
-}
-
-template <>
-struct PackedVectors<format::PackedBF16> {
-  using Format = format::PackedBF16;
-  static_assert(kBlock == Format::kBlockColumns);
-
-  static HWY_INLINE void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
-    const Format::Block block = Format::block(row, static_cast<std::int64_t>(k0 / kBlock));
-    if (block.sound)
-      unpack_sound(block, out);
-    else
-      std::fill_n(out, block.groups * Format::kGroupColumns, Format::kNotANumber);
-  }
-
- private:
-  static constexpr size_t kColumns = Format::kGroupColumns, kBytes = Format::kGroupBytes;
-
-  static const uint8_t* group_of(const Format::Block& block, size_t g) {
-    return reinterpret_cast<const uint8_t*>(block.group) + g * kBytes;
-  }
-
-#if HWY_TARGET == HWY_AVX3_DL  // has an instruction that puts the exceptions in their places
-  static HWY_INLINE void unpack_sound(const Format::Block& block, std::uint16_t* out) {
-    const hn::Full512<uint8_t> bytes;
-    const auto* exceptions = reinterpret_cast<const uint8_t*>(block.exceptions);
-    const __m512i base = _mm512_set1_epi8(static_cast<char>(block.base));
-    const __m512i one = _mm512_set1_epi8(1), two = _mm512_set1_epi8(2), four = _mm512_set1_epi8(4);
-    for (size_t g = 0; g < static_cast<size_t>(block.groups); ++g, out += kColumns) {
-      const uint8_t* const from = group_of(block, g);
-      const auto* const codes = reinterpret_cast<const std::byte*>(from);
-      const std::uint64_t low = format::load_u64(codes), middle = format::load_u64(codes + 8),
-                          high = format::load_u64(codes + 16), others = low & middle & high;
-      __m512i exponent = _mm512_mask_add_epi8(base, low, base, one);
-      exponent = _mm512_mask_add_epi8(exponent, middle, exponent, two);
-      exponent = _mm512_mask_add_epi8(exponent, high, exponent, four);
-      exponent = _mm512_mask_expandloadu_epi8(exponent, others, exceptions);
-      exceptions += std::popcount(others);
-      store_bf16(bytes, hn::Vec<decltype(bytes)>{exponent},
-                 hn::LoadU(bytes, from + Format::kCodeBytes), out, out + kColumns / 2);
-    }
-  }
-#else
-  static HWY_INLINE void unpack_sound(const Format::Block& block, std::uint16_t* out) {
-    const hn::CappedTag<uint8_t, 32> bytes;
-    constexpr size_t kStep = hn::MaxLanes(decltype(bytes)());
-    const auto base = hn::Set(bytes, static_cast<uint8_t>(block.base));
-    const auto* exceptions = reinterpret_cast<const uint8_t*>(block.exceptions);
-    const size_t groups = static_cast<size_t>(block.groups);
-    // All exponents first: a vector's load that follows a store to one of its bytes waits for it.
-    HWY_ALIGN uint8_t exponents[kBlock];
-    for (size_t g = 0; g < groups; ++g) {
-      const uint8_t* const from = group_of(block, g);
-      uint8_t* const to = exponents + g * kColumns;
-      for (size_t i = 0; i < kColumns; i += kStep) {
-        const auto add = [&](auto sum, size_t bit) HWY_ATTR {
-          const auto mask = hn::LoadMaskBits(bytes, from + 8 * bit + i / 8);
-          return hn::Add(sum, hn::IfThenElseZero(mask, hn::Set(bytes, uint8_t(1u << bit))));
-        };
-        hn::Store(add(add(add(base, 0), 1), 2), bytes, to + i);
-      }
-      std::uint64_t others = Format::exceptions_in(reinterpret_cast<const std::byte*>(from));
-      for (; others != 0; others &= others - 1) to[std::countr_zero(others)] = *exceptions++;
-    }
-    for (size_t g = 0; g < groups; ++g)
-      for (size_t i = 0; i < kColumns; i += kStep) {
-        std::uint16_t* const low = out + g * kColumns + i / 2;
-        store_bf16(bytes, hn::Load(bytes, exponents + g * kColumns + i),
-                   hn::LoadU(bytes, group_of(block, g) + Format::kCodeBytes + i), low,
-                   low + kColumns / 2);
-      }
-  }
-#endif
-};
 
 /// An Unpack of a format with a companion that is not packed. One without a faster way goes by its
 /// plain definition.

@@ -10,6 +10,7 @@
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/edit_logits.h"
 #include "kernels/cuda/few_rows.h"
+#include "kernels/cuda/levels.h"
 #include "kernels/cuda/matrix_product.h"
 #include "kernels/cuda/mixture.h"
 #include "kernels/cuda/positions.h"
@@ -289,17 +290,16 @@ class BlockOps : public Ops {
                 Accumulate accumulate) override {
     const bool adds = accumulate == Accumulate::kYes;
     visit_format(MatrixFormats(), table.format(), [&]<class Format>(Format) {
-      if constexpr (kIsPacked<Format>)
-        launch_(
-            stream,
-            EmbedPacked<Format>{rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y),
-                                adds, fault_},
-            row_grid(id.dim(0), ceil_div<std::int64_t>(table.columns(), Format::kGroupColumns)));
-      else
+      if constexpr (kIsPacked<Format>) {
+        const EmbedPacked<Format> embed{
+            rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y), adds, fault_};
+        launch_(stream, embed, embed.grid(id.dim(0)));
+      } else {
         launch_(stream,
                 Embed<Format>{rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y),
                               adds, fault_},
                 row_grid(id.dim(0), table.columns()));
+      }
     });
   }
 

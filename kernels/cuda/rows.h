@@ -277,6 +277,7 @@ CANOPY_KERNEL void for_weights_of_thread(const StoredRow& row, int t, int thread
 /// Ops::embed from a packed table. One block per id.
 template <class Format>
 struct EmbedPacked {
+  static constexpr int kThreads = 256;
   MatrixRows<Format> table;
   std::int64_t vocab;
   const std::int32_t* id;
@@ -284,6 +285,10 @@ struct EmbedPacked {
   bool accumulate;
   Fault* fault;
 
+  Grid grid(std::int64_t count) const {
+    return {count,
+            threads_for(ceil_div<std::int64_t>(table.columns, Format::kGroupColumns), kThreads)};
+  }
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int32_t row = id[block.index()];

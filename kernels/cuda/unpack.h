@@ -66,6 +66,29 @@ struct UnpackRows {
   }
 };
 
+/// Writes the weights with places 16 s to 16 s + 15 of a group of a row, as decode_sixteen() gives
+/// them.
+template <class Format>
+CANOPY_KERNEL void store_sixteen(const std::uint32_t* pairs, std::int64_t group, int s,
+                                 std::int64_t columns, std::uint16_t* to) {
+  constexpr int kRun = 8;  // weights that lie side by side
+  CANOPY_UNROLL
+  for (int r = 0; r < Format::kPlaces; r += kRun) {
+    const std::int64_t at =
+        group * Format::kGroupColumns + Format::weight_at(Format::kPlaces * s + r);
+    if (columns % kRun == 0) {
+      if (at < columns)
+        store_words(reinterpret_cast<std::byte*>(to + at), pairs[r / 2], pairs[r / 2 + 1],
+                    pairs[r / 2 + 2], pairs[r / 2 + 3]);
+    } else {
+      CANOPY_UNROLL
+      for (int i = 0; i < kRun; ++i)
+        if (at + i < columns)
+          to[at + i] = static_cast<std::uint16_t>(pairs[(r + i) / 2] >> i % 2 * 16);
+    }
+  }
+}
+
 /// The same of PackedBF16, so that threads that follow one another read and write bytes that do: a
 /// thread for each sixteen places of a group, which are twice eight weights.
 template <>
@@ -99,7 +122,6 @@ struct UnpackRows<format::PackedBF16> {
   }
 
  private:
-  static constexpr int kRun = 8;  // weights that lie side by side
   CANOPY_KERNEL static void unpack(const StoredRow& row, std::int64_t group, int s,
                                    const std::uint16_t* exceptions, std::uint16_t* to) {
     const std::int64_t index = group / Format::kBlockGroups;
@@ -115,25 +137,11 @@ struct UnpackRows<format::PackedBF16> {
     if (block.sound) {
       const std::uint64_t earlier = (std::uint64_t{1} << Format::kPlaces * s) - 1;
       before += format::count_ones(Format::exceptions_in(from) & earlier);
-      Format::decode_sixteen(from, s, block.base, block.exceptions + before, pairs);
+      Format::decode_sixteen(from, s, block.base, block.tail + before, pairs);
     } else {
       for (std::uint32_t& pair : pairs) pair = Format::kNotANumber * 0x10001u;
     }
-    CANOPY_UNROLL
-    for (int r = 0; r < Format::kPlaces; r += kRun) {
-      const std::int64_t at =
-          group * Format::kGroupColumns + Format::weight_at(Format::kPlaces * s + r);
-      if (row.columns % kRun == 0) {
-        if (at < row.columns)
-          store_words(reinterpret_cast<std::byte*>(to + at), pairs[r / 2], pairs[r / 2 + 1],
-                      pairs[r / 2 + 2], pairs[r / 2 + 3]);
-      } else {
-        CANOPY_UNROLL
-        for (int i = 0; i < kRun; ++i)
-          if (at + i < row.columns)
-            to[at + i] = static_cast<std::uint16_t>(pairs[(r + i) / 2] >> i % 2 * 16);
-      }
-    }
+    store_sixteen<Format>(pairs, group, s, row.columns, to);
   }
 };
 

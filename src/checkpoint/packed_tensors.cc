@@ -56,8 +56,9 @@ const WeightFormat* find_rows(const json& description) {
 
 const PackedFormat& format_of(const json& description) {
   const json& codec = description.at("codec");
-  for (const PackedFormat& format : kPackedFormats)
-    if (codec == format.codec) return format;
+  if (codec.is_string())
+    if (const PackedFormat* const format = find_codec(codec.get_ref<const std::string&>()))
+      return *format;
   throw Error("codec " + in_quotes(codec.is_string() ? codec.get<std::string>() : codec.dump()) +
               " is not known; a newer version of Canopy may have written this file, and its own "
               "`canopy unpack` reads it");

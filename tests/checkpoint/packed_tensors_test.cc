@@ -80,6 +80,25 @@ TEST(PackedTensors, OneEntryForAMatrixAndNoneForPadding) {
   EXPECT_EQ(longest_row(w), 4u * 46);
 }
 
+TEST(PackedTensors, EveryCodecIsFoundByItsName) {
+  for (const PackedFormat& format : kPackedFormats) {
+    SCOPED_TRACE(format.codec);
+    PackedFileParts parts;
+    parts.description["codec"] = format.codec;
+    EXPECT_EQ(read(parts).tensors.at(0).dtype, format.dtype);
+    parts.offsets = {0, 39, 91, 136};  // a first row of 156 bytes, fewer than any codec has
+    EXPECT_TRUE(mentions(error_of([&] { read(parts); }), "70 weights take"));
+  }
+}
+
+TEST(PackedTensors, RowsOfLevelsTakeFewerBytesAtLeastAndMoreAtMost) {
+  EXPECT_TRUE(mentions(error_of_parts([](auto& p) {
+                         p.description["codec"] = format::LevelsBF16::kCodec;
+                         p.offsets = {0, 40, 91, 136};
+                       }),
+                       "70 weights take 164 to 280 bytes"));
+}
+
 TEST(PackedTensors, WhatIsWrittenIsRead) {
   PackedFileParts parts;
   parts.descriptions = packed::to_text({{"w", {Format::kCodec, {3, 70}, 0xfeu}}});

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from pack_kills import killed_until_done
-from support import CANOPY, DATA, PATIENCE, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
+from support import CANOPY, DATA, PATIENCE, PROFILE, TINY, TOKENIZER, TempDirCase, bytes_model, main, run, run_json
 
 
 def header_of(model):
@@ -58,6 +58,63 @@ class Pack(TempDirCase):
         self.assertEqual(tensors(self.dir / "back"), tensors(self.model))
         for name in ("config.json", "tokenizer.json"):
             self.assertEqual((self.dir / "back" / name).read_bytes(), (self.model / name).read_bytes())
+
+    def test_a_codec_is_named_and_another_is_refused(self):
+        levels = self.dir / "levels"
+        self.pack()
+        result = run("pack", "-m", self.model, "-o", levels, "--codec", "bf16-levels-512")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("matrices packed by bf16-levels-512", result.stdout)
+        self.assertNotEqual((levels / "model.safetensors").stat().st_size, (self.packed / "model.safetensors").stat().st_size)
+        self.assertIn("packed BF16 in levels", run_json("inspect", levels)["dtypes"])
+        words = "-p", "The sea", "-n", "12", "--ignore-eos", "--temp", "0.7", "--seed", "5"
+        plain, packed = (run_json("generate", "-m", m, *words) for m in (self.model, levels))
+        self.assertEqual(plain["tokens"], packed["tokens"])
+        back = run("unpack", "-m", levels, "-o", self.dir / "back")
+        self.assertEqual(back.returncode, 0, back.stderr)
+        self.assertEqual(tensors(self.dir / "back"), tensors(self.model))
+        refused = run("pack", "-m", self.model, "-o", self.dir / "none", "--codec", "zip")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("no codec is called 'zip'; there are bf16-window-512, bf16-levels-512", refused.stderr)
+        self.assertFalse((self.dir / "none").exists())
+
+    def test_plan_says_what_each_codec_would_take_and_which_pays(self):
+        words = "--memory", "1G", "--spec", "none"
+        plan = run_json("plan", "-m", self.model, *words)
+        forms, weights = plan["packing"]["forms"], 0
+        self.assertEqual(set(forms), {"BF16", "bf16-window-512", "bf16-levels-512"})
+        self.assertEqual(forms["BF16"]["seconds_per_token"], plan["plan"]["seconds_per_token"])
+        self.assertEqual(forms["BF16"]["bits"], 16)
+        self.assertLess(forms["bf16-levels-512"]["bits"], .97 * forms["bf16-window-512"]["bits"])
+        # Everything is in memory, so that the codecs differ by the work of unpacking alone.
+        for name, (dtype, shape, _) in tensors(self.model).items():
+            if len(shape) == 2 and "embed" not in name:
+                weights += shape[0] * shape[1]
+        window, levels = forms["bf16-window-512"], forms["bf16-levels-512"]
+        more = weights * (1 / levels["weights_per_second"] - 1 / window["weights_per_second"])
+        self.assertAlmostEqual(levels["seconds_per_token"] - window["seconds_per_token"], more, delta=.05 * abs(more))
+        best = "BF16"
+        for name in ("bf16-window-512", "bf16-levels-512"):
+            if forms[name]["seconds_per_token"] < .99 * forms[best]["seconds_per_token"]:
+                best = name
+        self.assertEqual(plan["packing"]["pays"], best)
+        said = run("plan", "-m", self.model, *words).stdout
+        self.assertRegex(said, r"packing: products of one row, unpacking included, take BF16 \(16.00 bits a weight\) at [\d.]+ GB/s")
+        self.pack()
+        packed = run_json("plan", "-m", self.packed, *words)
+        self.assertEqual(packed["packing"]["forms"]["bf16-window-512"]["seconds_per_token"], packed["plan"]["seconds_per_token"])
+        elsewhere = run_json("plan", "-m", self.model, *words, "--profile", PROFILE)
+        self.assertNotIn("packing", elsewhere)  # how fast that machine unpacks is not known here
+
+    def test_what_a_run_of_another_codec_left_is_not_taken_over(self):
+        model = self.dir / "larger"
+        self.assertEqual(run("inflate", "-m", self.dir / "tiny", "-o", model, "--size", "60M").returncode, 0)
+        words = "pack", "-m", model, "-t", "1", "-o", self.packed
+        self.interrupted(*words, output=self.packed)
+        levels = run(*words, "--codec", "bf16-levels-512")
+        self.assertEqual(levels.returncode, 0, levels.stderr)
+        self.assertIn("is replaced, and the work begins anew", levels.stderr)
+        self.assertIn("packed BF16 in levels", run_json("inspect", self.packed)["dtypes"])
 
     def test_every_command_takes_it(self):
         self.pack()

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "src/base/error.h"
 #include "src/base/formats/packed_format.h"
@@ -89,6 +90,45 @@ TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
   }
 }
 
+/// Packs by a codec.
+PackReport pack_by(DType codec, const Checkpoint& model, const std::filesystem::path& output) {
+  return pack(
+      model, output, 3, kSilent, [](const std::string&) {}, codec);
+}
+
+TEST(Pack, EveryCodecGivesTheSameLogitsAndEveryBitBack) {
+  const TempDir dir;
+  const Checkpoint model = enlarged("qwen2", dir);
+  const std::vector<float> logits = logits_of(model);
+  std::set<std::string> files;
+  for (const PackedFormat& format : kPackedFormats) {
+    SCOPED_TRACE(format.codec);
+    const std::string name = std::string("packed-") + format.codec;
+    const PackReport report = pack_by(format.dtype, model, dir / name);
+    EXPECT_GT(report.packed, 0);
+    EXPECT_TRUE(files.insert(contents(dir / name / "model.safetensors")).second);
+    const Checkpoint packed = Checkpoint::open(dir / name);
+    EXPECT_EQ(std::ranges::count_if(packed.tensors(),
+                                    [&](const auto& t) { return t.dtype == format.dtype; }),
+              report.packed);
+    EXPECT_EQ(logits_of(packed), logits);
+    EXPECT_EQ(streamed_logits_of(packed), logits);
+    const UnpackReport back = unpack(packed, dir / (name + "-back"), 2, kSilent);
+    EXPECT_EQ(back.checked, back.tensors);
+    EXPECT_TRUE(stored(Checkpoint::open(dir / (name + "-back"))) == stored(model));
+  }
+}
+
+TEST(Pack, TheCodecOfBf16IsTheWindowUnlessAnotherIsNamed) {
+  const TempDir dir;
+  const Checkpoint model = enlarged("llama2", dir);
+  pack(model, dir / "plain", 2, kSilent);
+  pack_by(DType::kPackedBF16, model, dir / "named");
+  EXPECT_EQ(contents(dir / "plain/model.safetensors"), contents(dir / "named/model.safetensors"));
+  EXPECT_NE(contents(dir / "plain/model.safetensors").find("\"bf16-window-512\\\""),
+            std::string::npos);
+}
+
 // Most of their rows are too short to become smaller.
 TEST(Pack, EveryGoldenModelComesBack) {
   for (const char* name :
@@ -158,9 +198,12 @@ TEST(Pack, HostileValuesComeBack) {
     if (row % 97 == 1) return static_cast<std::uint16_t>(column * 40503 + row * 7919);
     return static_cast<std::uint16_t>(0x3c00 + (column * 31 + row) % 256);
   });
-  EXPECT_GT(pack(model, dir / "packed", 2, kSilent).packed, 0);
-  unpack(Checkpoint::open(dir / "packed"), dir / "back", 2, kSilent);
-  EXPECT_TRUE(stored(Checkpoint::open(dir / "back")) == stored(model));
+  for (const PackedFormat& format : kPackedFormats) {
+    const std::string name = format.codec;
+    EXPECT_GT(pack_by(format.dtype, model, dir / name).packed, 0);
+    unpack(Checkpoint::open(dir / name), dir / (name + "-back"), 2, kSilent);
+    EXPECT_TRUE(stored(Checkpoint::open(dir / (name + "-back"))) == stored(model)) << name;
+  }
 }
 
 TEST(Pack, AMatrixThatGetsNoSmallerStaysAsItIs) {

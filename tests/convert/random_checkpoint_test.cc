@@ -32,7 +32,7 @@ TEST(RandomCheckpoint, HasTheTensorsThatASweepReads) {
   for (const std::vector<LayerConfig>& kinds : std::vector<std::vector<LayerConfig>>{
            {{}}, {{.qkv_bias = true}}, {{}, {.qkv_bias = true, .qk_norm = true}}})
     for (const bool tied : {false, true})
-      for (const DType type : {DType::kBF16, DType::kQ4_0, DType::kPackedBF16})
+      for (const DType type : {DType::kBF16, DType::kQ4_0, DType::kPackedBF16, DType::kLevelsBF16})
         for (const LayerBytes layers :
              {LayerBytes::kShared, LayerBytes::kOwn, LayerBytes::kOwnInMemory}) {
           const ModelConfig shape = shape_with(kinds, tied);
@@ -89,28 +89,32 @@ TEST(RandomCheckpoint, MixturesHaveExpertsOfTheTypeAndRoutersThatQuantisingLeave
 }
 
 TEST(RandomCheckpoint, PackedRowsAreSoundAndAsLargeAsTrainedOnes) {
-  const TempDir dir;
-  ModelConfig shape = shape_with({{}}, false);
-  shape.dim = 1088;
-  const Checkpoint model =
-      write_random_checkpoint({shape, DType::kPackedBF16}, LayerBytes::kShared, dir / "weights");
-  const std::string file = [&] {
-    std::ifstream in(dir / "weights", std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  }();
-  for (const TensorEntry& tensor : model.tensors()) {
-    if (!is_packed(tensor.dtype)) continue;
-    const std::int64_t columns = tensor.shape[1];
-    std::vector<float> values(static_cast<std::size_t>(columns));
-    for (const std::int64_t row : {std::int64_t{0}, tensor.shape[0] - 1}) {
-      const TensorEntry part = rows_of(tensor, row, 1);
-      row_as_f32(tensor.dtype,
-                 {reinterpret_cast<const std::byte*>(&file[part.offset]), part.bytes, columns},
-                 values);
-      double squares = 0;
-      for (const float value : values)
-        squares += static_cast<double>(value) * static_cast<double>(value);
-      EXPECT_NEAR(std::sqrt(squares / static_cast<double>(columns)), 0.022, 0.006) << tensor.name;
+  for (const PackedFormat& format : kPackedFormats) {
+    const TempDir dir;
+    ModelConfig shape = shape_with({{}}, false);
+    shape.dim = 1088;
+    const Checkpoint model =
+        write_random_checkpoint({shape, format.dtype}, LayerBytes::kShared, dir / "weights");
+    EXPECT_TRUE(std::ranges::any_of(
+        model.tensors(), [&](const TensorEntry& tensor) { return tensor.dtype == format.dtype; }));
+    const std::string file = [&] {
+      std::ifstream in(dir / "weights", std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    }();
+    for (const TensorEntry& tensor : model.tensors()) {
+      if (!is_packed(tensor.dtype)) continue;
+      const std::int64_t columns = tensor.shape[1];
+      std::vector<float> values(static_cast<std::size_t>(columns));
+      for (const std::int64_t row : {std::int64_t{0}, tensor.shape[0] - 1}) {
+        const TensorEntry part = rows_of(tensor, row, 1);
+        row_as_f32(tensor.dtype,
+                   {reinterpret_cast<const std::byte*>(&file[part.offset]), part.bytes, columns},
+                   values);
+        double squares = 0;
+        for (const float value : values)
+          squares += static_cast<double>(value) * static_cast<double>(value);
+        EXPECT_NEAR(std::sqrt(squares / static_cast<double>(columns)), 0.022, 0.006) << tensor.name;
+      }
     }
   }
 }

@@ -225,6 +225,7 @@ std::string described(const std::string& file,
 }
 
 /// Returns a file of "w", packed, 3 rows of 70 columns with exceptions, and of a norm.
+template <class Format>
 std::string packed_file() {
   constexpr std::int64_t kRows = 3, kColumns = 70;
   std::mt19937_64 random(1);
@@ -236,7 +237,7 @@ std::string packed_file() {
       values.push_back(static_cast<std::uint16_t>(
           i % 9 == 0 ? random() & 0x7fff : bf16_from_f32(0.01f * static_cast<float>(i + 1))));
     std::vector<std::byte> packed;
-    if (!pack_row(format::PackedBF16(), values, packed)) throw Error("a row that is not packed");
+    if (!pack_row(Format(), values, packed)) throw Error("a row that is not packed");
     payload.append(reinterpret_cast<const char*>(packed.data()), packed.size());
     offsets.push_back(static_cast<std::uint32_t>(payload.size() / kPackedAlignment));
   }
@@ -248,8 +249,7 @@ std::string packed_file() {
                          {"w.row_offsets", DType::kU32, {kRows + 1}, places},
                          {"canopy.pad.0", DType::kU8, {4}, std::string(4, '\0')},
                          random_tensor("norm", DType::kF32, {7}, random, 0, 1)});
-  return described(
-      file, {{"w", {format::PackedBF16::kCodec, {kRows, kColumns}, 7}}, {"norm", {"", {}, 9}}});
+  return described(file, {{"w", {Format::kCodec, {kRows, kColumns}, 7}}, {"norm", {"", {}, 9}}});
 }
 
 /// Returns a file of "w", 3 rows of 64 columns in three groups that are no runs of columns.
@@ -274,7 +274,8 @@ void seeds_of_safetensors() {
   TinyOptions small{
       .layers = 1, .dim = 8, .hidden_dim = 8, .heads = 2, .kv_heads = 1, .head_dim = 4, .vocab = 8};
   seed("safetensors", "model.safetensors", safetensors_bytes(tiny_model(small).tensors));
-  seed("safetensors", "packed.safetensors", packed_file());
+  seed("safetensors", "packed.safetensors", packed_file<format::PackedBF16>());
+  seed("safetensors", "levels.safetensors", packed_file<format::LevelsBF16>());
   seed("safetensors", "grouped.safetensors", grouped_file());
   seed("safetensors", "empty.safetensors", safetensors_with_header("{}", 0));
   seed(

@@ -1,8 +1,8 @@
 // A codec of packed weights that this file alone knows: of each weight of 16 bits one bit says
 // whether it is zero, and only the others are kept. It is unpacked and multiplied by the CPU's
 // tiles and by the CUDA kernels, through their templates. A real one adds to src/base: an
-// enumerator in dtype.h, the struct and its name in packed_format.h; and to src/convert an overload
-// of pack_row(). This one touched no file but this.
+// enumerator in dtype.h, a header with the struct, its name in packed_format.h; and to src/convert
+// an overload of pack_row(). This one touched no file but this.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -117,7 +117,7 @@ TEST(ToyCodec, IsFoundAsItsTraitsSay) {
   using Formats = decltype(PackedFormats() + format::List<Toy>());
   EXPECT_STREQ(as_data_of_packed(Formats()).back().codec, "toy");
   EXPECT_EQ(as_data_of_packed(Formats()).back().companion, &kCompanionOf<Toy>);
-  EXPECT_EQ(names_of(Formats()), "packed BF16 and packed toy");
+  EXPECT_EQ(names_of(Formats()), "packed BF16, packed BF16 in levels and packed toy");
   EXPECT_TRUE(kIsPacked<Toy>);
 }
 

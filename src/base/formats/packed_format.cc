@@ -21,20 +21,20 @@ std::uint64_t byte_of_each(std::uint64_t bits) {
 
 /// Writes what decode_group() does, from a sound block, eight places at a time. Returns where the
 /// exceptions of the next group begin.
-const std::byte* decode_in_words(const std::byte* group, int base, const std::byte* exceptions,
-                                 std::uint16_t* out) {
-  using Format = format::PackedBF16;
+template <class Format>
+const std::byte* decode_in_words(const std::byte* group,
+                                 const typename Format::template Codes<std::uint64_t>& codes,
+                                 int base, const std::byte* exceptions, std::uint16_t* out) {
   constexpr int kEight = 8;  // weights of a group whose places follow one another
-  const std::uint64_t planes[] = {format::load_u64(group), format::load_u64(group + 8),
-                                  format::load_u64(group + 16)};
   std::array<std::uint8_t, Format::kGroupColumns> exponents;
   for (int p = 0; p < Format::kGroupColumns; p += kEight) {
-    std::uint64_t codes = 0;
-    for (int bit = 0; bit < 3; ++bit) codes |= byte_of_each(planes[bit] >> p & 0xff) << bit;
-    std::memcpy(&exponents[static_cast<std::size_t>(p)], &codes, sizeof codes);
+    std::uint64_t eight = 0;
+    for (int bit = 0; bit < 3; ++bit) eight |= byte_of_each(codes.plane[bit] >> p & 0xff) << bit;
+    std::memcpy(&exponents[static_cast<std::size_t>(p)], &eight, sizeof eight);
   }
-  for (std::uint8_t& exponent : exponents) exponent = static_cast<std::uint8_t>(exponent + base);
-  for (std::uint64_t left = Format::exceptions_in(group); left != 0; left &= left - 1)
+  for (std::uint8_t& exponent : exponents)
+    exponent = static_cast<std::uint8_t>(Format::exponent(base, exponent));
+  for (std::uint64_t left = codes.exceptions; left != 0; left &= left - 1)
     exponents[static_cast<std::size_t>(std::countr_zero(left))] =
         static_cast<std::uint8_t>(*exceptions++);
   std::array<std::uint16_t, Format::kGroupColumns> placed;  // a loop that becomes whole vectors
@@ -48,19 +48,37 @@ const std::byte* decode_in_words(const std::byte* group, int base, const std::by
   return exceptions;
 }
 
+/// The codes of a block's groups, as LevelsBF16::read_codes() gives them.
+const std::byte* read_codes(
+    const format::PackedBF16::Block& block,
+    format::PackedBF16::Codes<std::uint64_t> (&codes)[format::PackedBF16::kBlockGroups]) {
+  for (int g = 0; g < block.groups; ++g) {
+    const std::byte* const from = block.group + g * format::PackedBF16::kGroupBytes;
+    codes[g] = {{format::load_u64(from), format::load_u64(from + 8), format::load_u64(from + 16)},
+                format::PackedBF16::exceptions_in(from)};
+  }
+  return block.sound ? block.tail : nullptr;
+}
+const std::byte* read_codes(
+    const format::LevelsBF16::Block& block,
+    format::LevelsBF16::Codes<std::uint64_t> (&codes)[format::LevelsBF16::kBlockGroups]) {
+  return format::LevelsBF16::read_codes(block, codes);
+}
+
 /// Calls take(first, weights of a group) for all groups of the row.
-template <class Take>
-void for_each_group(format::PackedBF16, const StoredRow& row, const Take& take) {
-  using Format = format::PackedBF16;
+template <class Format, class Take>
+void for_each_group(Format, const StoredRow& row, const Take& take) {
   std::array<std::uint16_t, Format::kGroupColumns> group;
   for (std::int64_t index = 0; index < Format::blocks(row.columns); ++index) {
-    const Format::Block block = Format::block(row, index);
-    const std::byte* exceptions = block.exceptions;
-    if (!block.sound) group.fill(Format::kNotANumber);
+    const auto block = Format::block(row, index);
+    typename Format::template Codes<std::uint64_t> codes[Format::kBlockGroups];
+    const std::byte* exceptions = read_codes(block, codes);
+    const bool sound = exceptions != nullptr;
+    if (!sound) group.fill(Format::kNotANumber);
     for (int g = 0; g < block.groups; ++g) {
-      if (block.sound)
-        exceptions = decode_in_words(block.group + g * Format::kGroupBytes, block.base, exceptions,
-                                     group.data());
+      if (sound)
+        exceptions = decode_in_words<Format>(block.group + g * Format::kGroupBytes, codes[g],
+                                             block.base, exceptions, group.data());
       const std::int64_t first = index * Format::kBlockColumns + g * Format::kGroupColumns;
       const auto count = std::min<std::int64_t>(Format::kGroupColumns, row.columns - first);
       take(static_cast<std::size_t>(first),

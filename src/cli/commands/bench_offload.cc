@@ -88,7 +88,8 @@ Flags Options::flags() {
   Flags all("Flags");
   const std::string shapes =
       "the target: " + shape_names() +
-      ", or a config.json; with :packed (canopy pack), :q8_0, :q4_0, :q4_1, :q4_k, :q6_k or :mxfp4 "
+      ", or a config.json; with :packed or :levels (canopy pack), :q8_0, :q4_0, :q4_1, :q4_k, "
+      ":q6_k or :mxfp4 "
       "behind "
       "it in that form (default: llama-2-70b on a GPU, smollm2-1.7b on the CPU)";
   all.add_options()                                                               //

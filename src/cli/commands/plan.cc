@@ -16,6 +16,7 @@
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/model/conversation.h"
 #include "src/cli/options/model/model_shape.h"
+#include "src/cli/options/model/packing.h"
 #include "src/cli/options/model/profile.h"
 #include "src/cli/options/rank_options.h"
 #include "src/cli/output/plan_words.h"
@@ -132,11 +133,24 @@ std::optional<int> most_ranks(const Plan& plan) {
   return static_cast<int>(1 + std::min(all / columns, 1e6));
 }
 
-void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
+/// Forms of the target's BF16 weights, if it has such; `now` is the one that it has.
+struct Packing {
+  std::vector<FormSeconds> forms;  // none: nothing is said of them
+  DType now = DType::kBF16;
+};
+
+void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies,
+           const Packing& packing) {
   static const Table table({{.head = "", .width = 34, .align = Align::kLeft, .before = "  with "},
                             {.head = "", .align = Align::kLeft}});
   const Candidate& best = plan.prediction->best;
   const double now = best.per_token().count();
+  const auto row = [&](const std::string& what, double then) {
+    const double change = 100 * (then / now - 1);
+    return table.row({what + ":", fixed(then, 3) + " s per token (" +
+                                      (std::signbit(change) ? "" : "+") + fixed(change, 0) +
+                                      " %)"});
+  };
   std::cout << (assumed.profile.modelled ? "MODELLED, not measured: " : "measured on ")
             << assumed.profile.machine << ", " << assumed.profile.date
             << "\nacceptance: " << assumed.acceptance_from << "\nbudget "
@@ -175,14 +189,17 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
   for (const std::string& note : plan.notes) std::cout << "note: " << note << "\n";
   for (const Remedy& remedy : remedies) {
     if (!remedy.best) continue;
-    const double then = remedy.best->per_token().count(), change = 100 * (then / now - 1);
-    std::cout << table.row({remedy.what + ":", fixed(then, 3) + " s per token (" +
-                                                   (std::signbit(change) ? "" : "+") +
-                                                   fixed(change, 0) + " %)"});
+    std::cout << row(remedy.what, remedy.best->per_token().count());
   }
+  if (packing.forms.empty()) return;
+  for (const FormSeconds& form : packing.forms)
+    if (form.seconds && form.cost.dtype != packing.now)
+      std::cout << row(form_name(form.cost.dtype), *form.seconds);
+  std::cout << packing_words(packing.forms, packing.now) << "\n";
 }
 
-json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
+json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies,
+               const Packing& packing) {
   const auto ledger_json = [](const std::vector<LedgerEntry>& entries) {
     json ledger = json::object();
     for (const LedgerEntry& entry : entries) ledger[entry.what] = entry.bytes;
@@ -208,6 +225,13 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
   for (const Candidate& c : plan.prediction->table) out["candidates"].push_back(candidate_json(c));
   for (const Remedy& remedy : remedies)
     if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
+  for (const FormSeconds& form : packing.forms)
+    out["packing"]["forms"][form_name(form.cost.dtype)] = {
+        {"bits", form.cost.bits},
+        {"weights_per_second", 1 / form.cost.per_weight.count()},
+        {"seconds_per_token", form.seconds ? json(*form.seconds) : json()}};
+  if (!packing.forms.empty())
+    out["packing"]["pays"] = form_name(best_form(packing.forms).cost.dtype);
   if (const ExpertReads& experts = plan.weights.experts; experts.bytes > 0)
     out["experts"] = {{"stay", experts.stay},
                       {"of", experts.layers * experts.count},
@@ -267,6 +291,36 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProf
     consider("a draft refused half as often",
              [&](PlanRequest& changed) { changed.acceptance = better_draft(*acceptance); });
   return remedies;
+}
+
+/// Measures the codecs of BF16 on this device, and predicts the target in each form.
+Packing compare_forms(const PlanRequest& request, const Plan& plan, const SweepLayout& target,
+                      const HardwareProfile& profile, Device& device,
+                      const std::function<Plan(const PlanRequest&, const Checkpoint&)>& plan_for) {
+  constexpr std::uint64_t kMatrix = 64 << 20;  // no cache has that much, packed
+  const std::optional<DType> now = bf16_form(target);
+  if (!now) return {};
+  const std::vector<CodecCost> costs =
+      measure_codecs(device, std::min(kMatrix, request.memory / 8));
+  const auto is_now = [&](const CodecCost& cost) { return cost.dtype == *now; };
+  const CodecCost& from = *std::find_if(costs.begin(), costs.end(), is_now);
+  Packing packing{{}, *now};
+  for (const CodecCost& to : costs) {
+    if (is_now(to)) {
+      packing.forms.push_back({to, plan.prediction->best.per_token().count()});
+      continue;
+    }
+    const OtherForm other = other_form(target, profile, from, to);
+    PlanRequest changed = request;
+    changed.cost = std::make_shared<CostModel>(other.profile, request.cost->network());
+    packing.forms.push_back({to, {}});
+    try {
+      packing.forms.back().seconds =
+          plan_for(changed, other.target).prediction->best.per_token().count();
+    } catch (const Error&) {  // its units are larger than the budget has room for
+    }
+  }
+  return packing;
 }
 
 /// The models, or shapes, which are laid out and never read.
@@ -359,10 +413,11 @@ struct Options {
 }  // namespace
 
 int run_plan(const std::vector<std::string>& words) {
-  const std::string usage = std::string(kUsage) + shape_names() +
-                            ";\na config.json; with :packed (canopy pack), :q8_0, :q4_0, :q4_1, "
-                            ":q4_k, :q6_k or :mxfp4 behind "
-                            "it in that form.";
+  const std::string usage =
+      std::string(kUsage) + shape_names() +
+      ";\na config.json; with :packed or :levels (canopy pack), :q8_0, :q4_0, :q4_1, "
+      ":q4_k, :q6_k or :mxfp4 behind "
+      "it in that form.";
   Options asked;
   if (!parse(words, usage, asked.flags())) return 0;
   const std::optional<HardwareProfile> there = given_profile(asked.decode.speculation);
@@ -420,10 +475,18 @@ int run_plan(const std::vector<std::string>& words) {
 
   const std::vector<Remedy> remedies =
       find_remedies(request, assumed.profile, sweeps.draft ? &plan.acceptance : nullptr, plan_for);
+  Packing packing;
+  if (!there)
+    packing = compare_forms(
+        request, plan, sweeps.target, assumed.profile, *device,
+        [&](const PlanRequest& changed, const Checkpoint& target) {
+          return make_plan(changed, lay_out_models(target, models.draft, models.inner, share),
+                           process, scratch);
+        });
   if (asked.json)
-    std::cout << json_text(plan_json(plan, assumed, remedies), 2) << "\n";
+    std::cout << json_text(plan_json(plan, assumed, remedies, packing), 2) << "\n";
   else
-    print(plan, assumed, remedies);
+    print(plan, assumed, remedies, packing);
   return 0;
 }
 

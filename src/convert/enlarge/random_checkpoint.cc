@@ -36,28 +36,32 @@ DType type_of(const TensorSpec& spec, DType matrices) {
 /// A packed row of `columns` columns whose exponents have the distribution of trained ones. All
 /// rows of a random matrix have its codes, so that all are as long; signs and mantissas are their
 /// own.
-std::vector<std::byte> packed_pattern(std::int64_t columns) {
+std::vector<std::byte> packed_pattern(DType dtype, std::int64_t columns) {
   std::vector<std::uint16_t> values(static_cast<std::size_t>(columns));
   RandomWeights(1).fill(0, 0, values);
   std::vector<std::byte> row;
-  require(pack_row(format::PackedBF16(), values, row), "random weights can be packed");
+  visit_format(PackedFormats(), dtype, [&](auto format) {
+    require(pack_row(format, values, row), "random weights can be packed");
+  });
   return row;
 }
 
 void fill_packed_row(const RandomWeights& random, std::uint64_t seed, std::uint32_t row,
-                     std::int64_t columns, std::vector<std::byte>& out) {
-  using Format = format::PackedBF16;
-  static thread_local std::map<std::int64_t, std::vector<std::byte>> patterns;
-  std::vector<std::byte>& pattern = patterns[columns];
-  if (pattern.empty()) pattern = packed_pattern(columns);
+                     const TensorEntry& tensor, std::vector<std::byte>& out) {
+  static thread_local std::map<std::pair<DType, std::int64_t>, std::vector<std::byte>> patterns;
+  const std::int64_t columns = tensor.shape[1];
+  std::vector<std::byte>& pattern = patterns[{tensor.dtype, columns}];
+  if (pattern.empty()) pattern = packed_pattern(tensor.dtype, columns);
   out = pattern;
-  std::vector<std::byte> rest(
-      static_cast<std::size_t>(Format::groups(columns) * Format::kGroupColumns));
-  random.fill_bytes(seed, row, rest);
-  for (std::int64_t group = 0; group < Format::groups(columns); ++group)
-    std::copy_n(rest.begin() + group * Format::kGroupColumns, Format::kGroupColumns,
-                out.begin() + Format::kHeaderBytes * Format::blocks(columns) +
-                    group * Format::kGroupBytes + Format::kCodeBytes);
+  visit_format(PackedFormats(), tensor.dtype, [&]<class Format>(Format) {
+    std::vector<std::byte> rest(
+        static_cast<std::size_t>(Format::groups(columns) * Format::kGroupColumns));
+    random.fill_bytes(seed, row, rest);
+    for (std::int64_t group = 0; group < Format::groups(columns); ++group)
+      std::copy_n(rest.begin() + group * Format::kGroupColumns, Format::kGroupColumns,
+                  out.begin() + Format::kHeaderBytes * Format::blocks(columns) +
+                      group * Format::kGroupBytes + Format::kCodeBytes);
+  });
 }
 
 /// Norms are ones: the values of a real model's layers stay finite on their way.
@@ -65,7 +69,7 @@ void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64
               std::vector<std::byte>& out) {
   const std::uint64_t seed = RandomWeights::hash(tensor.name);
   const auto at = static_cast<std::uint32_t>(row);
-  if (is_packed(tensor.dtype)) return fill_packed_row(random, seed, at, tensor.shape[1], out);
+  if (is_packed(tensor.dtype)) return fill_packed_row(random, seed, at, tensor, out);
   if (tensor.dtype != DType::kBF16) {
     random.fill_blocks(seed, at, tensor.dtype, out);
     return;
@@ -76,13 +80,13 @@ void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64
 }
 
 /// A packed tensor at `offset`, all of whose rows are as long as the pattern.
-TensorEntry packed_entry(std::string name, const std::vector<std::int64_t>& shape,
+TensorEntry packed_entry(std::string name, DType dtype, const std::vector<std::int64_t>& shape,
                          std::uint64_t offset) {
   const std::vector<std::size_t> rows(static_cast<std::size_t>(shape[0]),
-                                      packed_pattern(shape[1]).size());
-  Companion companion = companion_of_rows(*find_packed_format(DType::kPackedBF16), rows, shape[1]);
+                                      packed_pattern(dtype, shape[1]).size());
+  Companion companion = companion_of_rows(*find_packed_format(dtype), rows, shape[1]);
   const std::uint64_t bytes = companion.place_of_rows(0, shape[0]).bytes;
-  return {std::move(name), DType::kPackedBF16, shape, 0, offset, bytes, std::move(companion)};
+  return {std::move(name), dtype, shape, 0, offset, bytes, std::move(companion)};
 }
 
 }  // namespace
@@ -104,7 +108,7 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
     const auto [at, is_first] = shared.emplace(std::pair{tensor.spec->role, extents}, end);
     const bool own = is_first || layers == LayerBytes::kOwn;
     const std::uint64_t offset = own ? end : at->second;
-    tensors.push_back(is_packed(dtype) ? packed_entry(tensor.name(), extents, offset)
+    tensors.push_back(is_packed(dtype) ? packed_entry(tensor.name(), dtype, extents, offset)
                                        : TensorEntry{tensor.name(), dtype, extents, 0, offset,
                                                      tensor_bytes(dtype, extents)});
     if (layers == LayerBytes::kOwnInMemory && tensor.layer > 0) {

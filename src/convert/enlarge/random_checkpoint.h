@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// A shape and the type of its matrices: kBF16, kPackedBF16, or a type in blocks, which leave
+/// A shape and the type of its matrices: kBF16, a packed one, or a type in blocks, which leave
 /// embedding and head in Q8_0, as canopy quantize does. Norms, biases and routers are BF16.
 struct RandomModel {
   ModelConfig shape;

@@ -98,10 +98,11 @@ class Packer {
  public:
   /// Goes on after the steps of the journal, whose bytes are in the file at `path`.
   Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
-         PackJournal& journal, int threads, const Progress& progress)
+         PackJournal& journal, const PackedFormat& codec, int threads, const Progress& progress)
       : family_(family_of(model.config())),
         source_(source_fingerprint(model)),
         rows_(model),
+        codec_(codec),
         threads_(threads),
         progress_(progress),
         journal_(journal) {
@@ -171,9 +172,8 @@ class Packer {
     if (packed || by_rows) {
       file_->end(name + std::string(packed::kPayload), DType::kU8,
                  {static_cast<std::int64_t>(bytes)});
-      descriptions_.push_back({name,
-                               {packed ? format::PackedBF16::kCodec : codec_of(tensor.dtype),
-                                tensor.shape, made.checksum}});
+      descriptions_.push_back(
+          {name, {packed ? codec_.codec : codec_of(tensor.dtype), tensor.shape, made.checksum}});
     } else {
       file_->end(name, tensor.dtype, tensor.shape);
       descriptions_.push_back({name, {{}, {}, made.checksum}});
@@ -223,19 +223,20 @@ class Packer {
   /// Packs a matrix, if that gains anything.
   PackedTensor write_matrix(const TensorEntry& tensor) {
     PackedTensor made;
-    if (tensor.dtype == DType::kBF16) made = write_packed(tensor);
+    if (tensor.dtype == codec_.plain) made = write_packed(tensor);
     return made.offsets.empty() ? write_plain(tensor) : made;
   }
 
   /// A row that cannot be packed has no bytes.
-  static void make_rows(std::int64_t columns, std::span<const std::byte> stored, MadeRows& made) {
+  void make_rows(std::int64_t columns, std::span<const std::byte> stored, MadeRows& made) const {
     // Rows lie where a batch begins, so at whole elements.
     const std::span weights(reinterpret_cast<const std::uint16_t*>(stored.data()),
                             stored.size() / sizeof(std::uint16_t));
     const auto row = static_cast<std::size_t>(columns);
     for (std::size_t at = 0; at < weights.size(); at += row) {
       const std::size_t before = made.bytes.size();
-      pack_row(format::PackedBF16(), weights.subspan(at, row), made.bytes);
+      visit_format(PackedFormats(), codec_.dtype,
+                   [&](auto format) { pack_row(format, weights.subspan(at, row), made.bytes); });
       made.row_bytes.push_back(made.bytes.size() - before);
     }
   }
@@ -285,6 +286,7 @@ class Packer {
   const Family& family_;
   const std::string source_;
   WeightRows rows_;
+  const PackedFormat& codec_;
   const int threads_;
   const Progress& progress_;
   PackJournal& journal_;
@@ -319,7 +321,7 @@ void check_source(const Checkpoint& model) {
 
 /// All that the bytes of a packed model follow from, in a line. Bytes of the weights are sampled: a
 /// file's size and time stand for the others.
-std::string identity_of(const Checkpoint& model) {
+std::string identity_of(const Checkpoint& model, const PackedFormat& codec) {
   std::vector<std::filesystem::path> files = model.files();
   for (const char* name : {"config.json", "hf_quant_config.json"})
     if (std::filesystem::exists(model.root() / name)) files.push_back(model.root() / name);
@@ -329,6 +331,7 @@ std::string identity_of(const Checkpoint& model) {
                       std::filesystem::last_write_time(file).time_since_epoch().count()});
   return nlohmann::json{{"canopy pack", kPackFormat},
                         {"version", CANOPY_VERSION},
+                        {"codec", codec.codec},
                         {"source", fingerprint(model)},
                         {"files", std::move(states)}}
       .dump();
@@ -373,8 +376,10 @@ void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const
 }  // namespace
 
 PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
-                const Progress& progress, const PackNote& note) {
+                const Progress& progress, const PackNote& note, DType codec) {
   require(threads > 0, "pack: needs a thread");
+  const PackedFormat* const packed = find_packed_format(codec);
+  require(packed != nullptr, "pack: needs a packed format");
   check_source(model);
   const SweepOrder order(model);
   std::uint64_t weights = 0;
@@ -382,7 +387,7 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
   StagedOutput staged(output, StagedOutput::Kind::kDirectory, weights + kOtherFiles,
                       StagedOutput::Existing::kRefused, StagedOutput::Leftover::kTaken);
   const std::string partial = staged.partial().string();
-  PackJournal journal(staged.partial(), identity_of(model));
+  PackJournal journal(staged.partial(), identity_of(model, *packed));
   try {
     if (const std::string trouble = journal.trouble(staged.partial() / kWeights, weights, progress);
         !trouble.empty()) {
@@ -401,7 +406,8 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
     }
     copy_hf_files(model, staged.partial());
     const PackReport report =
-        Packer(model, order, staged.partial() / kWeights, journal, threads, progress).run(order);
+        Packer(model, order, staged.partial() / kWeights, journal, *packed, threads, progress)
+            .run(order);
     staged.publish(PackJournal::kName);
     return report;
   } catch (...) {

@@ -17,15 +17,17 @@ struct PackReport {
 };
 /// Called with a line for the user: what was taken over, thrown away, or is left.
 using PackNote = std::function<void(const std::string&)>;
-/// Writes a model as a directory whose BF16 matrices are packed, in the order of a sweep, each unit
-/// at a multiple of 4096 bytes (docs/formats.md, "Packed models"). A matrix that its codec makes no
-/// smaller, and one of F16 or F32, stays as it is; one with TensorEntry::parts becomes rows with
-/// the same values. Streams; the same model gives the same bytes. The directory does not appear
-/// before it is complete. A run that ends early leaves the units that it finished, and the next of
-/// the same model goes on after them (PackJournal). Throws Error; Stopped by way of `progress`.
+/// Writes a model as a directory whose BF16 matrices are packed by `codec`, in the order of a
+/// sweep, each unit at a multiple of 4096 bytes (docs/formats.md, "Packed models"). A matrix that
+/// its codec makes no smaller, and one of F16 or F32, stays as it is; one with TensorEntry::parts
+/// becomes rows with the same values. Streams; the same model gives the same bytes. The directory
+/// does not appear before it is complete. A run that ends early leaves the units that it finished,
+/// and the next of the same model goes on after them (PackJournal). Throws Error; Stopped by way of
+/// `progress`.
 PackReport pack(
     const Checkpoint& model, const std::filesystem::path& output, int threads,
-    const Progress& progress, const PackNote& note = [](const std::string&) {});
+    const Progress& progress, const PackNote& note = [](const std::string&) {},
+    DType codec = DType::kPackedBF16);
 
 struct UnpackReport {
   std::uint64_t bytes = 0;  // of weights

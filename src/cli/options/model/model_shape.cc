@@ -111,10 +111,10 @@ constexpr std::array kShapes{
     "vocab_size": 49152, "rms_norm_eps": 1e-5, "rope_theta": 130000,
     "max_position_embeddings": 8192, "tie_word_embeddings": true})"}};
 constexpr std::array kTypes{
-    std::pair{":q8_0", DType::kQ8_0},  std::pair{":q4_0", DType::kQ4_0},
-    std::pair{":q4_1", DType::kQ4_1},  std::pair{":packed", DType::kPackedBF16},
-    std::pair{":q4_k", DType::kQ4_K},  std::pair{":q6_k", DType::kQ6_K},
-    std::pair{":mxfp4", DType::kMXFP4}};
+    std::pair{":q8_0", DType::kQ8_0},   std::pair{":q4_0", DType::kQ4_0},
+    std::pair{":q4_1", DType::kQ4_1},   std::pair{":packed", DType::kPackedBF16},
+    std::pair{":q4_k", DType::kQ4_K},   std::pair{":q6_k", DType::kQ6_K},
+    std::pair{":mxfp4", DType::kMXFP4}, std::pair{":levels", DType::kLevelsBF16}};
 
 class NoTokenizer final : public Tokenizer {
  public:

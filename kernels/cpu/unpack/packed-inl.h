@@ -1,0 +1,253 @@
+// Packed weights become BF16 by vectors, compiled once per instruction set by each file that
+// includes it after hwy/foreach_target.h. Loads take any address.
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "src/base/formats/packed_format.h"
+
+#ifndef CANOPY_KERNELS_CPU_PACKED_ONCE
+#define CANOPY_KERNELS_CPU_PACKED_ONCE
+namespace canopy::cpu {
+
+constexpr std::size_t kBlock = 512;  // columns per block: part of what defines a sum's bits
+
+}  // namespace canopy::cpu
+#endif  // CANOPY_KERNELS_CPU_PACKED_ONCE
+
+#if defined(CANOPY_KERNELS_CPU_PACKED_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef HWY_TARGET_TOGGLE
+#undef CANOPY_KERNELS_CPU_PACKED_INL
+#else
+#define CANOPY_KERNELS_CPU_PACKED_INL
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace canopy::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using std::size_t;
+using std::uint8_t;
+
+/// The plain format's bits of a packed row, columns [k0, k0 + kBlock), as far as it has them, in
+/// whole groups. A format without a faster way below goes by its plain definition.
+template <class Format>
+struct PackedVectors {
+  static_assert(kBlock % Format::kGroupColumns == 0);
+  static void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+    const size_t end = std::min(k0 + kBlock, static_cast<size_t>(row.columns));
+    for (size_t k = k0; k < end; k += Format::kGroupColumns, out += Format::kGroupColumns)
+      Format::decode_group(row, static_cast<std::int64_t>(k / Format::kGroupColumns), out);
+  }
+};
+
+/// The bits of `yes` where `mask` has ones, else those of `no`.
+template <class V>
+HWY_INLINE V select_bits(V mask, V yes, V no) {
+#if HWY_TARGET <= HWY_AVX3  // one instruction there; elsewhere it goes by whole lanes
+  return hn::IfVecThenElse(mask, yes, no);
+#else
+  return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));
+#endif
+}
+
+/// BF16 weights from the bytes of their exponents and of what else they have, in the order of their
+/// places: those of the lower halves of sixteens to `low`, those of the upper halves to `high`.
+template <class Bytes, class V = hn::Vec<Bytes>>
+HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* low,
+                           std::uint16_t* high) {
+  const hn::Repartition<std::uint16_t, Bytes> words;
+  const V sign = hn::Set(bytes, 0x80);
+  const auto shifted_up = hn::BitCast(bytes, hn::ShiftLeft<7>(hn::BitCast(words, exponent)));
+  const auto shifted_down = hn::BitCast(bytes, hn::ShiftRight<1>(hn::BitCast(words, exponent)));
+  const V first = select_bits(sign, shifted_up, rest);
+  const V second = select_bits(sign, rest, shifted_down);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveLower(bytes, first, second)), words, low);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveUpper(bytes, first, second)), words, high);
+}
+
+#if HWY_TARGET == HWY_AVX3_DL  // has an instruction that puts the exceptions in their places
+using PackedBytes = hn::Full512<uint8_t>;
+#else
+using PackedBytes = hn::CappedTag<uint8_t, 32>;
+#endif
+using PackedVec = hn::Vec<PackedBytes>;
+
+/// The codes of a sound block of PackedBF16, and their exponents: a code is added to `start`, and
+/// the sum handed to exponent().
+struct WindowCodes {
+  using Format = format::PackedBF16;
+  const Format::Block& block;
+  const std::byte* exceptions;
+
+  explicit WindowCodes(const StoredRow&, const Format::Block& of)
+      : block(of), exceptions(of.sound ? of.tail : nullptr) {}
+  HWY_INLINE const uint8_t* planes(size_t g) const {
+    return reinterpret_cast<const uint8_t*>(block.group) + g * Format::kGroupBytes;
+  }
+  HWY_INLINE std::uint64_t exceptions_in(size_t g) const {
+    return Format::exceptions_in(block.group + g * Format::kGroupBytes);
+  }
+  HWY_INLINE PackedVec start() const {
+    return hn::Set(PackedBytes(), static_cast<uint8_t>(block.base));
+  }
+  static HWY_INLINE PackedVec exponent(PackedVec sum) { return sum; }
+};
+
+/// The same of LevelsBF16, read from the block's tail.
+struct LevelCodes {
+  using Format = format::LevelsBF16;
+  static constexpr size_t kGroups = Format::kBlockGroups;
+  Format::Codes<std::uint64_t> codes[kGroups];
+  const std::byte* exceptions;
+  HWY_ALIGN uint8_t table[16];  // exponents by code; vectors look bytes up in sixteen
+
+  HWY_INLINE explicit LevelCodes(const StoredRow& row, const Format::Block& block)
+      : exceptions(read(row, block)) {
+    for (std::uint32_t code = 0; code < 8; ++code)
+      table[code] = table[code + 8] = static_cast<uint8_t>(Format::exponent(block.base, code));
+  }
+  HWY_INLINE const uint8_t* planes(size_t g) const {
+    return reinterpret_cast<const uint8_t*>(codes[g].plane);
+  }
+  HWY_INLINE std::uint64_t exceptions_in(size_t g) const { return codes[g].exceptions; }
+  static HWY_INLINE PackedVec start() { return hn::Zero(PackedBytes()); }
+  HWY_INLINE PackedVec exponent(PackedVec sum) const {
+    return hn::TableLookupBytes(hn::LoadDup128(PackedBytes(), table), sum);
+  }
+
+ private:
+  /// Does what Format::read_codes() does.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // has an instruction that spreads bits over a mask
+  HWY_INLINE const std::byte* read(const StoredRow& row, const Format::Block& block) {
+    std::uint64_t low[kGroups], high[kGroups], before[kGroups], open[kGroups][Format::kLevels];
+    for (size_t g = 0; g < kGroups; ++g) {
+      const std::byte* const from = block.group + g * Format::kGroupBytes;
+      const bool there = g < static_cast<size_t>(block.groups);
+      low[g] = there ? format::load_u64(from) : 0;
+      high[g] = there ? format::load_u64(from + 8) : 0;
+      before[g] = low[g] & high[g];
+    }
+    // Bits are read before it is known that the tail has them, but only from the row.
+    const auto begin = static_cast<size_t>(block.tail - row.data);
+    size_t bit = 8 * begin;
+    for (size_t level = 0; level < size_t{Format::kLevels}; ++level)
+      for (size_t g = 0; g < kGroups; ++g) {
+        const auto count = static_cast<size_t>(std::popcount(before[g]));
+        open[g][level] = _pdep_u64(bits_of(row, bit, count), before[g]);
+        bit += count;
+        before[g] = open[g][level];
+      }
+    size_t left = 0;
+    for (size_t g = 0; g < kGroups; ++g) {
+      codes[g] = Format::codes_of(low[g], high[g], open[g]);
+      left += static_cast<size_t>(std::popcount(before[g]));
+    }
+    const size_t levels = (bit + 7) / 8 - begin;
+    const bool sound = block.sound && Format::fills_tail(block, levels + left);
+    return sound ? block.tail + levels : nullptr;
+  }
+  /// Bits from `bit` of the row on, `count` of them at least; those past its end are zeros.
+  static HWY_INLINE std::uint64_t bits_of(const StoredRow& row, size_t bit, size_t count) {
+    constexpr size_t kSurely = 57;  // that eight bytes have from any of the first one's bits on
+    if (bit / 8 + 8 <= row.bytes && count <= kSurely)
+      return format::load_u64(row.data + bit / 8) >> bit % 8;
+    return bits_in_nine(row, bit);
+  }
+  static HWY_NOINLINE std::uint64_t bits_in_nine(const StoredRow& row, size_t bit) {
+    std::uint64_t words[2] = {};
+    const size_t at = std::min(bit / 8, row.bytes);
+    std::memcpy(words, row.data + at, std::min(size_t{9}, row.bytes - at));
+    return words[0] >> bit % 8 | words[1] << 1 << (63 - bit % 8);
+  }
+#else
+  const std::byte* read(const StoredRow&, const Format::Block& block) {
+    return Format::read_codes(block, codes);
+  }
+#endif
+};
+
+/// Bytes of codes by their bits, kGroupColumns in three words: those of PackedBytes from `i` on.
+template <class Codes>
+HWY_INLINE PackedVec exponents_at(const Codes& codes, size_t g, size_t i) {
+  const PackedBytes bytes;
+  const uint8_t* const planes = codes.planes(g) + i / 8;
+#if HWY_TARGET == HWY_AVX3_DL
+  const auto add = [&](__m512i sum, size_t bit) HWY_ATTR {
+    const auto mask = format::load_u64(reinterpret_cast<const std::byte*>(planes + 8 * bit));
+    return _mm512_mask_add_epi8(sum, mask, sum, _mm512_set1_epi8(static_cast<char>(1 << bit)));
+  };
+  return codes.exponent(PackedVec{add(add(add(codes.start().raw, 0), 1), 2)});
+#else
+  const auto add = [&](PackedVec sum, size_t bit) HWY_ATTR {
+    const auto mask = hn::LoadMaskBits(bytes, planes + 8 * bit);
+    return hn::Add(sum, hn::IfThenElseZero(mask, hn::Set(bytes, uint8_t(1u << bit))));
+  };
+  return codes.exponent(add(add(add(codes.start(), 0), 1), 2));
+#endif
+}
+
+/// Writes a sound block.
+template <class Format, class Codes>
+HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& codes,
+                             std::uint16_t* out) {
+  constexpr size_t kColumns = Format::kGroupColumns;
+  const PackedBytes bytes;
+  const auto* exceptions = reinterpret_cast<const uint8_t*>(codes.exceptions);
+  const auto groups = static_cast<size_t>(block.groups);
+  const auto rest_of = [&](size_t g) HWY_ATTR {
+    return reinterpret_cast<const uint8_t*>(block.group) + g * Format::kGroupBytes +
+           Format::kCodeBytes;
+  };
+#if HWY_TARGET == HWY_AVX3_DL
+  for (size_t g = 0; g < groups; ++g, out += kColumns) {
+    const std::uint64_t others = codes.exceptions_in(g);
+    const __m512i exponent =
+        _mm512_mask_expandloadu_epi8(exponents_at(codes, g, 0).raw, others, exceptions);
+    exceptions += std::popcount(others);
+    store_bf16(bytes, PackedVec{exponent}, hn::LoadU(bytes, rest_of(g)), out, out + kColumns / 2);
+  }
+#else
+  constexpr size_t kStep = hn::MaxLanes(PackedBytes());
+  // All exponents first: a vector's load that follows a store to one of its bytes waits for it.
+  HWY_ALIGN uint8_t exponents[kBlock];
+  for (size_t g = 0; g < groups; ++g) {
+    uint8_t* const to = exponents + g * kColumns;
+    for (size_t i = 0; i < kColumns; i += kStep)
+      hn::Store(exponents_at(codes, g, i), bytes, to + i);
+    std::uint64_t others = codes.exceptions_in(g);
+    for (; others != 0; others &= others - 1) to[std::countr_zero(others)] = *exceptions++;
+  }
+  for (size_t g = 0; g < groups; ++g)
+    for (size_t i = 0; i < kColumns; i += kStep) {
+      std::uint16_t* const low = out + g * kColumns + i / 2;
+      store_bf16(bytes, hn::Load(bytes, exponents + g * kColumns + i),
+                 hn::LoadU(bytes, rest_of(g) + i), low, low + kColumns / 2);
+    }
+#endif
+}
+
+template <class Format, class Codes>
+struct BlockVectorsOfBf16 {
+  static_assert(kBlock == Format::kBlockColumns);
+  static HWY_INLINE void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+    const auto block = Format::block(row, static_cast<std::int64_t>(k0 / kBlock));
+    const Codes codes(row, block);
+    if (codes.exceptions != nullptr)
+      unpack_block<Format>(block, codes, out);
+    else
+      std::fill_n(out, block.groups * Format::kGroupColumns, Format::kNotANumber);
+  }
+};
+template <>
+struct PackedVectors<format::PackedBF16> : BlockVectorsOfBf16<format::PackedBF16, WindowCodes> {};
+template <>
+struct PackedVectors<format::LevelsBF16> : BlockVectorsOfBf16<format::LevelsBF16, LevelCodes> {};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace canopy::cpu
+HWY_AFTER_NAMESPACE();
+#endif  // CANOPY_KERNELS_CPU_PACKED_INL
