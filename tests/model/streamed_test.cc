@@ -9,6 +9,7 @@
 #include "offload/upload/device_weights.h"
 #include "src/model/transformer.h"
 #include "tests/kernels/emulated_cuda.h"
+#include "tests/test_data.h"
 
 namespace canopy {
 namespace {
