@@ -134,7 +134,8 @@ class Engine {
 
   /// Throws Error where the model's texts cannot be kept in a file, so that the next two do.
   void require_prompts() const;
-  /// Writes the keys and values of all texts that the KV pool remembers. `code` names what
+  /// Writes the keys and values of all texts that the KV pool remembers, and snapshots of recurrent
+  /// layers. `code` names what
   /// computes them: other code may round otherwise. Throws Error.
   void save_prompts(const std::filesystem::path& file, std::string_view code) const;
   /// Takes as much of such a file as the pool has room for, before any text runs. Throws Error: not

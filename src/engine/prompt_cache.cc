@@ -53,6 +53,8 @@ json model_json(const Runtime& runtime) {
   if (!config.rope_long_frequency.empty())
     model["of_long_texts"] = {config.rope_original, config.rope_long_frequency};
   if (config.query_beta != 0) model["query_growth"] = {config.query_beta, config.query_period};
+  if (const StateSnapshots* const states = runtime.target->kv().pool().snapshots())
+    model["snapshot"] = states->bytes_of_one();
   return model;
 }
 
@@ -137,6 +139,25 @@ Beginning beginning_of(const std::vector<Loaded>& loaded, int last) {
   return result;
 }
 
+/// Reads what the file has of recurrent layers after a block; `text` up to its end is empty where
+/// the block is not remembered. Room is made as for the texts of this run.
+void load_snapshot(const json& block, std::span<const TokenId> text, TextLength length,
+                   Reader& reader, Runtime& runtime) {
+  KvPool& pool = runtime.target->kv().pool();
+  StateSnapshots* const states = pool.snapshots();
+  require(states != nullptr, "a snapshot of it is of a model with recurrent layers");
+  std::vector<std::byte> bytes(states->bytes_of_one());
+  reader.read(bytes);
+  if (XXH3_64bits(bytes.data(), bytes.size()) !=
+      integer_in<std::uint64_t>(block.at("snapshot_xxh3")))
+    throw Error("a snapshot of it is damaged: its checksum differs");
+  const auto id = text.empty() ? std::nullopt : states->take();
+  if (!id) return;
+  states->write(*id, bytes, *runtime.compute);
+  states->keep(*id);
+  pool.remember_snapshot(text, *id, length);
+}
+
 int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
   KvPool& pool = runtime.target->kv().pool();
   if (!list.is_array()) throw Error("its list of blocks is none");
@@ -158,13 +179,16 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
     // A block without room is left out, and so are those that go on from it.
     const bool goes_on = parent < 0 || loaded[static_cast<std::size_t>(parent)].block >= 0;
     loaded.push_back({parent, std::move(own)});
-    if (!goes_on || tokens / kKvBlock >= pool.blocks()) continue;
-    const int block = loaded.back().block = pool.take();
-    pool.write(block, bytes, *runtime.compute);
-    const Beginning whole = beginning_of(loaded, static_cast<int>(loaded.size()) - 1);
-    pool.remember(whole.text, whole.blocks, length);
-    pool.give_back(block);
-    tokens += kKvBlock;
+    Beginning whole;
+    if (goes_on && tokens / kKvBlock < pool.blocks()) {
+      const int block = loaded.back().block = pool.take();
+      pool.write(block, bytes, *runtime.compute);
+      whole = beginning_of(loaded, static_cast<int>(loaded.size()) - 1);
+      pool.remember(whole.text, whole.blocks, length);
+      pool.give_back(block);
+      tokens += kKvBlock;
+    }
+    if (one.contains("snapshot_xxh3")) load_snapshot(one, whole.text, length, reader, runtime);
   }
   return tokens;
 }
@@ -172,9 +196,9 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
 }  // namespace
 
 void require_prompt_cache(const Runtime& runtime) {
-  require(!runtime.models.target.config().recurrent(),
-          "a model with recurrent layers has no prompt cache yet: their states at the end of a "
-          "prompt are not kept; leave --prompt-cache out");
+  require(runtime.target->kv().pool().remembers(),
+          "this plan keeps no snapshots of the model's recurrent layers, so that there is nothing "
+          "that a text could go on from");
 }
 
 void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime,
@@ -182,7 +206,12 @@ void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime
   require_prompt_cache(runtime);
   const KvPool& pool = runtime.target->kv().pool();
   const std::vector<KvPool::Remembered> blocks = pool.remembered();
+  const StateSnapshots* const states = pool.snapshots();
+  const auto has_snapshot = [&](const KvPool::Remembered& one) {
+    return states != nullptr && states->has(one.snapshot);
+  };
   std::vector<std::byte> bytes(pool.block_bytes());
+  std::vector<std::byte> snapshot(states == nullptr ? 0 : states->bytes_of_one());
   json header{{"version", kVersion},
               {"model", model_json(runtime)},
               {"maker", maker_json(runtime, code)},
@@ -193,6 +222,9 @@ void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime
                                 {"tokens", one.tokens},
                                 {"xxh3", XXH3_64bits(bytes.data(), bytes.size())}});
     if (one.length == TextLength::kLong) header["blocks"].back()["of_long_text"] = true;
+    if (!has_snapshot(one)) continue;
+    states->read(one.snapshot, snapshot, *runtime.compute);
+    header["blocks"].back()["snapshot_xxh3"] = XXH3_64bits(snapshot.data(), snapshot.size());
   }
   const std::string text = header.dump();
   FileWriter out(file);
@@ -205,6 +237,9 @@ void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime
   for (const KvPool::Remembered& one : blocks) {
     pool.read(one.block, bytes, *runtime.compute);
     out.write(text_of(bytes));
+    if (!has_snapshot(one)) continue;
+    states->read(one.snapshot, snapshot, *runtime.compute);
+    out.write(text_of(snapshot));
   }
   out.finish();
 }

@@ -9,7 +9,7 @@ namespace canopy {
 
 struct Runtime;
 
-/// Throws Error where a text's blocks are not all that the model has of it.
+/// Throws Error where the model has recurrent layers and the plan keeps no snapshots of them.
 void require_prompt_cache(const Runtime& runtime);
 /// Does what Engine::save_prompts() says. `code` names what computes keys and values: other code
 /// may round otherwise, and a text is to be what this run's plain decoding would write.

@@ -41,6 +41,7 @@ void Session::Impl::begin(Sequence sequence) {
     sequence.report.known_tokens =
         m.target->kv().pool().known_prefix(sequence.known(), sequence.kv->text_length());
   reuse_prefix(sequence);
+  sequence.kv->expect_reuse_at(static_cast<int>(sequence.known().size()));
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
   running.push_back(std::move(sequence));

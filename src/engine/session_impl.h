@@ -62,7 +62,8 @@ struct Session::Impl {
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Chooses the shape of the next sweep's trees, where the plan leaves that open.
   void replan();
-  /// True if this sweep reads a block of its prompt for another text: it takes that over then.
+  /// True if this sweep reads a block of its prompt for another text: it takes that over then. Of
+  /// recurrent layers the other is asked for a snapshot there.
   bool is_read_by_another(const Sequence& sequence) const;
   /// Says who reads how much of a prompt in the next sweep, and who has a tree; returns its shape.
   TreeShape share_sweep();

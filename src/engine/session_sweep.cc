@@ -26,7 +26,7 @@ void Session::Impl::replan() {
 
 bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
   const auto length = static_cast<std::size_t>(sequence.kv->length());
-  if (length % kKvBlock != 0 || sequence.kv->recurrent() != nullptr) return false;
+  if (length % kKvBlock != 0 || !m.target->kv().pool().remembers()) return false;
   for (const Sequence& other : running) {
     if (&other == &sequence) return false;  // of two the first reads
     if (other.kv->text_length() != sequence.kv->text_length()) continue;
@@ -36,8 +36,12 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
                                       other.text.begin(), other.text.begin() + known);
     // The last row in common scores a token that may not be.
     const auto rows = common.first - sequence.text.begin() - (sequence.is_scored() ? 0 : 1);
-    const auto blocks = rows / kKvBlock;
-    if (other.reads > 0 && blocks * kKvBlock > static_cast<std::ptrdiff_t>(length)) return true;
+    const auto shared = static_cast<int>(rows / kKvBlock * kKvBlock);
+    if (other.reads == 0 || shared <= static_cast<int>(length)) continue;
+    if (sequence.kv->recurrent() == nullptr) return true;
+    if (shared <= other.kv->length()) continue;  // the states there are gone
+    other.kv->expect_reuse_at(shared);
+    return true;
   }
   return false;
 }

@@ -8,6 +8,8 @@
 
 namespace canopy {
 
+static_assert(kAnchorStep % kKvBlock == 0, "a snapshot is of whole blocks");
+
 std::size_t KvCache::bytes_needed(int capacity) {
   return static_cast<std::size_t>(capacity + KvPool::blocks_for(capacity)) * sizeof(std::int32_t);
 }
@@ -22,7 +24,8 @@ KvCache::KvCache(KvPool& pool, int capacity, int nodes) : pool_(&pool), capacity
   host_path_.reserve(slots);
   uploaded_ = pool.device().make_event();
   if (pool.config().recurrent())
-    recurrent_ = std::make_unique<RecurrentState>(pool.device(), pool.config(), capacity, nodes);
+    recurrent_ = std::make_unique<RecurrentState>(pool.device(), pool.config(), capacity, nodes,
+                                                  pool.snapshots());
 }
 
 KvCache::KvCache(std::unique_ptr<KvPool> own, int capacity, int nodes)
@@ -100,7 +103,7 @@ void KvCache::reserve(int slots, Stream& stream) {
 }
 
 void KvCache::reuse_prefix(std::span<const TokenId> text, Stream& stream) {
-  if (recurrent_) return;
+  if (!pool_->remembers()) return;
   if (length_ % kKvBlock != 0) return;  // the block that it is in is its own
   const std::vector<int> found = pool_->find(text, text_length_);
   const auto kept = static_cast<std::size_t>(length_ / kKvBlock);
@@ -111,17 +114,26 @@ void KvCache::reuse_prefix(std::span<const TokenId> text, Stream& stream) {
     blocks_.insert(blocks_.end(), found.begin() + length_ / kKvBlock, found.end());
     length_ = shared_ = static_cast<int>(blocks_.size()) * kKvBlock;
     send_table(stream);
+    if (recurrent_) recurrent_->restore(length_, pool_->snapshot_at(blocks_.back()), stream);
   }
   // Blocks that it has already, or did not take.
   for (std::size_t i = 0; i < std::min(kept, found.size()); ++i) pool_->give_back(found[i]);
+  // A text parts from a remembered one where others may do so, too.
+  if (const int known = recurrent_ ? pool_->known_prefix(text, text_length_) : 0; known > length_)
+    recurrent_->want_snapshot(known);
 }
 
 void KvCache::share(std::span<const TokenId> text) {
   const auto whole = static_cast<std::size_t>(length_ / kKvBlock);
-  if (recurrent_ || static_cast<int>(whole) * kKvBlock <= shared_) return;
+  if (!pool_->remembers() || static_cast<int>(whole) * kKvBlock <= shared_) return;
   shared_ = static_cast<int>(whole) * kKvBlock;
   pool_->remember(text.first(static_cast<std::size_t>(shared_)), std::span(blocks_).first(whole),
                   text_length_);
+  if (!recurrent_) return;
+  for (const TakenSnapshot& taken : recurrent_->hand_out_snapshots())
+    if (pool_->snapshots()->has(taken.id))
+      pool_->remember_snapshot(text.first(static_cast<std::size_t>(taken.tokens)), taken.id,
+                               text_length_);
 }
 
 void KvCache::commit(std::span<const NodeId> path, Stream& stream) {

@@ -54,11 +54,16 @@ class KvCache {
   /// Makes room for slots [0, slots). Throws KvPoolFull, or Error beyond the capacity.
   void reserve(int slots, Stream& stream);
   /// Takes over what the pool remembers of this text, beyond what is committed already; `text`
-  /// begins with that. The committed length grows by whole blocks. Of a model with recurrent layers
-  /// nothing is remembered: their states are those of whole texts.
+  /// begins with that. The committed length grows by whole blocks; of a model with recurrent layers
+  /// up to a snapshot of their states.
   void reuse_prefix(std::span<const TokenId> text, Stream& stream);
   /// The committed slots hold the beginning of `text`: others may reuse it.
   void share(std::span<const TokenId> text);
+  /// Others will go on from about these tokens of the text: its prompt's end. Of a model with
+  /// recurrent layers a snapshot is taken of as many of them as can be.
+  void expect_reuse_at(int tokens) {
+    if (recurrent_) recurrent_->want_snapshot(tokens);
+  }
 
   /// Moves the slots of `path` (node ids counted from length(), ascending) to the front of the
   /// scratch area and extends the committed length by path.size(). A path 0, 1, 2, ... moves

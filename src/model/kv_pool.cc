@@ -49,7 +49,7 @@ void KvPool::for_pieces(int block, const Op& op) const {
   }
 }
 
-KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types)
+KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots)
     : device_(&device),
       config_(config),
       blocks_(blocks),
@@ -66,6 +66,8 @@ KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes ty
   }
   block_bytes_ = end / static_cast<std::size_t>(blocks);
   storage_ = device.allocate_sparse(end);
+  if (snapshots > 0 && config.recurrent())
+    snapshots_ = std::make_unique<StateSnapshots>(device, config, snapshots);
   sparse_ = device.page_bytes() > 0 && is_of_pages(config, types, device.page_bytes());
   std::vector<int>& all = sparse_ ? bare_ : free_;
   for (int block = blocks; block-- > 0;) all.push_back(block);  // the first is taken first
@@ -122,6 +124,7 @@ KvPool::Node* KvPool::oldest() const {
 }
 
 void KvPool::forget(Node* node) {
+  if (snapshots_) snapshots_->drop(node->snapshot);
   free_.push_back(node->block);
   node_of_[static_cast<std::size_t>(node->block)] = nullptr;
   const std::vector<TokenId> tokens = node->tokens;
@@ -151,17 +154,30 @@ std::size_t KvPool::release_free() {
 }
 
 std::vector<int> KvPool::find(std::span<const TokenId> text, TextLength length) {
-  std::vector<int> found;
+  std::vector<Node*> way;
+  std::size_t usable = 0;
   Node* node = &root_of(length);
   for (; text.size() >= kKvBlock; text = text.subspan(kKvBlock)) {
     const auto child = node->children.find({text.begin(), text.begin() + kKvBlock});
     if (child == node->children.end()) break;
-    node = child->second.get();
-    node->used = ++uses_;
-    ++holders_[static_cast<std::size_t>(node->block)];
-    found.push_back(node->block);
+    way.push_back(node = child->second.get());
+    if (!config_.recurrent() || (snapshots_ && snapshots_->has(node->snapshot)))
+      usable = way.size();
+  }
+  way.resize(usable);
+  std::vector<int> found;
+  for (Node* const one : way) {
+    one->used = ++uses_;
+    ++holders_[static_cast<std::size_t>(one->block)];
+    found.push_back(one->block);
   }
   return found;
+}
+
+SnapshotId KvPool::snapshot_at(int block) const {
+  const Node* const node = node_of_.at(static_cast<std::size_t>(block));
+  require(node != nullptr, "a snapshot is found by a remembered block");
+  return node->snapshot;
 }
 
 int KvPool::known_prefix(std::span<const TokenId> text, TextLength length) const {
@@ -215,6 +231,27 @@ void KvPool::remember(std::span<const TokenId> text, std::span<const int> blocks
   }
 }
 
+void KvPool::remember_snapshot(std::span<const TokenId> text, const SnapshotId& snapshot,
+                               TextLength length) {
+  require(snapshots_ != nullptr && text.size() % kKvBlock == 0,
+          "a snapshot is of whole blocks of a model with recurrent layers");
+  Node* node = &root_of(length);
+  for (; node != nullptr && !text.empty(); text = text.subspan(kKvBlock)) {
+    const auto child = node->children.find({text.begin(), text.begin() + kKvBlock});
+    node = child == node->children.end() ? nullptr : child->second.get();
+  }
+  if (node == nullptr || node->parent == nullptr) {
+    snapshots_->drop(snapshot);
+    return;
+  }
+  if (snapshots_->has(node->snapshot)) {  // another text's, of the same tokens
+    snapshots_->drop(snapshot);
+    snapshots_->use(node->snapshot);
+    return;
+  }
+  node->snapshot = snapshot;
+}
+
 std::vector<KvPool::Remembered> KvPool::remembered() const {
   std::vector<Remembered> list;
   for (const TextLength length : {TextLength::kShort, TextLength::kLong}) {
@@ -224,7 +261,7 @@ std::vector<KvPool::Remembered> KvPool::remembered() const {
       open.pop_back();
       for (const auto& [tokens, child] : node->children) {
         open.emplace_back(child.get(), static_cast<int>(list.size()));
-        list.push_back({number, tokens, child->block, length});
+        list.push_back({number, tokens, child->block, length, child->snapshot});
       }
     }
   }

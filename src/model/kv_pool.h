@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "src/base/error.h"
 #include "src/checkpoint/model_config.h"
+#include "src/model/state_snapshots.h"
 
 namespace canopy {
 
@@ -22,7 +23,8 @@ struct KvTypes {
 struct KvRoom {
   int blocks = 0, slots = 0;
   KvTypes types;
-  int nodes = 64;  // of a text's tree at most, where the model has recurrent layers
+  int nodes = 64;     // of a text's tree at most, where the model has recurrent layers
+  int snapshots = 0;  // of their states, for the texts of all caches
 };
 
 struct KvState;  // of kv_cache.h
@@ -37,16 +39,22 @@ class KvPoolFull : public Error {
 /// take blocks as their texts grow. Whole blocks of committed text are remembered by their tokens,
 /// so that texts with a common beginning hold it once, at the same time or one after another; a
 /// remembered block that no cache holds is forgotten when its memory is wanted, the one used least
-/// recently first. One thread at a time.
+/// recently first. Where the model has recurrent layers, a text goes on from snapshots of their
+/// states alone, which are remembered with blocks. One thread at a time.
 class KvPool {
  public:
-  /// Throws Error if the device is full.
-  KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types);
-  /// Predicts what the constructor will hold. Pure.
+  /// `snapshots`: of recurrent layers, where the model has some. Throws Error if the device is
+  /// full.
+  KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots = 0);
+  /// Predicts what the constructor will hold besides snapshots. Pure.
   static std::size_t bytes_needed(const ModelConfig& config, int blocks, KvTypes types);
   /// Says if each part of a block fills whole pages, so that a block can give its memory back.
   static bool is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes);
   static constexpr int kAllocations = 1;  // that hold it
+  /// Null where a text goes on from any block, or from none as there is no room for states.
+  StateSnapshots* snapshots() const { return snapshots_.get(); }
+  /// False for a model with recurrent layers whose states are not kept.
+  bool remembers() const { return !config_.recurrent() || snapshots_; }
   static int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
   Device& device() const { return *device_; }
@@ -92,7 +100,7 @@ class KvPool {
   /// A block for one cache. Throws KvPoolFull, or what `make_room` throws.
   int take();
   /// The blocks that hold the beginning of this text, as far as it is known of texts of this
-  /// length; they count as held by one cache more.
+  /// length, and a text can go on from there; they count as held by one cache more.
   std::vector<int> find(std::span<const TokenId> text, TextLength length = TextLength::kShort);
   /// Counts the tokens of this text with which a remembered one begins, as far as its whole blocks
   /// show: there the two part, within a block perhaps.
@@ -101,6 +109,11 @@ class KvPool {
   /// `blocks` hold the beginning of `text`, all committed: whole ones can be found from now on.
   void remember(std::span<const TokenId> text, std::span<const int> blocks,
                 TextLength length = TextLength::kShort);
+  /// The snapshot is of `text`, whose blocks are remembered: of whole ones. Else it is dropped.
+  void remember_snapshot(std::span<const TokenId> text, const SnapshotId& snapshot,
+                         TextLength length = TextLength::kShort);
+  /// The snapshot of a text up to the end of this remembered block; it may be none.
+  SnapshotId snapshot_at(int block) const;
 
   /// A remembered block: its tokens follow those of its parent, which stands before it in the list.
   struct Remembered {
@@ -108,6 +121,7 @@ class KvPool {
     std::vector<TokenId> tokens;
     int block = -1;
     TextLength length = TextLength::kShort;  // of its text
+    SnapshotId snapshot = {};                // at its end, where StateSnapshots has it
   };
   std::vector<Remembered> remembered() const;
   /// Keys and values of one block, all layers.
@@ -124,6 +138,7 @@ class KvPool {
     std::vector<TokenId> tokens;
     std::map<std::vector<TokenId>, std::unique_ptr<Node>> children;
     std::uint64_t used = 0;
+    SnapshotId snapshot = {};  // at its end; may be gone
   };
   /// One layer's part of the storage.
   struct Layer {
@@ -147,6 +162,7 @@ class KvPool {
   KvTypes types_;
   std::size_t block_bytes_;
   Buffer storage_;
+  std::unique_ptr<StateSnapshots> snapshots_;
   bool sparse_;  // free blocks can give their memory back
   std::function<void(std::size_t)> make_room_;
   std::function<void(const KvState&, std::span<const std::int32_t>)> on_keep_;

@@ -4,13 +4,17 @@
 namespace canopy {
 
 /// Runs the delta net of a segment's rows, which are those of the entry; states are moved on as
-/// far as they must be.
+/// far as they must be, and snapshots written.
 void Transformer::Impl::run_delta(int layer, const Segment& segment, const DeltaEntry& entry,
                                   const TensorView& out, Stream& compute) {
   Ops& ops = device.ops();
   const RecurrentState& states = *segment.kv->recurrent();
   const KeyHeads heads = config.delta.by_turns ? KeyHeads::kByTurns : KeyHeads::kInGroups;
   for (const DeltaStep& step : segment.steps) {
+    if (step.snapshot >= 0) {
+      states.write_snapshot(layer, step, compute);
+      continue;
+    }
     const auto state = [&](const DeltaStep::At& of) {
       return DeltaState{of.anchor, states.state(layer, of.buffer)};
     };

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
+#include <utility>
 
+#include "kernels/ops.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -17,12 +20,6 @@ constexpr int kEarlierInputs = static_cast<int>(kDeltaTaps) - 1;
 /// Rows for slots that are read back over `back` of them, while as many as a tree has or a chain
 /// runs at once follow.
 int rows_for(int back, int nodes) { return 2 * back + std::max(nodes, kAnchorStep); }
-
-int recurrent_layers(const ModelConfig& config) {
-  int count = 0;
-  for (int layer = 0; layer < config.layers; ++layer) count += config.layer(layer).recurrent;
-  return count;
-}
 
 }  // namespace
 
@@ -68,15 +65,11 @@ void SlotRows::commit(std::span<const NodeId> path, int needed, int now) {
   refill(needed);
 }
 
-void SlotRows::clear() {
-  length_ = top_ = 0;
-  refill(0);
-}
-
-void SlotRows::pretend(int length, int needed) {
+void SlotRows::begin_at(int length, int needed) {
   length_ = top_ = length;
-  for (int slot = std::max(needed, 0); slot < length; ++slot)
-    row_[at(slot)] = static_cast<std::int32_t>(at(slot) % taken_.size());
+  needed = std::max(needed, 0);
+  require(at(length - needed) <= taken_.size(), "a text's end has more slots than there are rows");
+  for (int slot = needed; slot < length; ++slot) row_[at(slot)] = slot - needed;
   refill(needed);
 }
 
@@ -104,21 +97,31 @@ std::size_t RecurrentState::bytes_needed(const ModelConfig& config, int slots, i
          2 * at(slots) * sizeof(std::int32_t);
 }
 
-RecurrentState::RecurrentState(Device& device, const ModelConfig& config, int slots, int nodes)
+RecurrentState::RecurrentState(Device& device, const ModelConfig& config, int slots, int nodes,
+                               StateSnapshots* snapshots)
     : device_(&device),
       delta_(config.delta),
       nodes_(nodes),
       parts_(config.delta, nodes),
       inputs_(slots, parts_.input_rows),
-      rows_(slots, parts_.rows) {
+      rows_(slots, parts_.rows),
+      snapshots_(snapshots) {
+  // A text takes no more than half of the places by its length alone.
+  if (const int own = snapshots_ == nullptr ? 0 : snapshots_->places() / 2; own > 1)
+    every_ = (slots / own / kAnchorStep + 1) * kAnchorStep;
   for (int layer = 0; layer < config.layers; ++layer)
     ordinal_.push_back(config.layer(layer).recurrent ? layers_++ : -1);
   storage_ = device.allocate(at(layers_) * parts_.all * sizeof(float));
   tables_ = device.allocate(2 * at(slots) * sizeof(std::int32_t));
   uploaded_ = device.make_event();
+  done_ = device.make_event();
 }
 
-RecurrentState::~RecurrentState() { wait_quietly(*uploaded_); }
+RecurrentState::~RecurrentState() {
+  wait_quietly(*uploaded_);
+  wait_quietly(*done_);
+  drop_snapshots();
+}
 
 std::byte* RecurrentState::of_layer(int layer) const {
   const int own = ordinal_.at(at(layer));
@@ -184,6 +187,10 @@ std::vector<DeltaStep> RecurrentState::lay_out(int prefix, int first_node, int c
   // States of slots that are now written again, or of a sweep that did not end, are lost.
   for (std::size_t i = 0; i < anchors_.size(); ++i)
     if (anchors_[i] > first || (first == rows_.length() && !sure_[i])) anchors_[i] = -1;
+  std::erase_if(pending_, [&](const TakenSnapshot& one) {
+    if (one.tokens > first) snapshots_->drop(one.id);
+    return one.tokens > first;
+  });
   uploaded_->wait();
   inputs_.lay_out(first, count);
   rows_.lay_out(first, count);
@@ -191,16 +198,24 @@ std::vector<DeltaStep> RecurrentState::lay_out(int prefix, int first_node, int c
 
   std::vector<DeltaStep> steps;
   if (chain) {
+    plan_snapshots(first, first + count);
     for (int row = 0; row < count;) {
       const std::int64_t anchor = anchor_of(first + row);
       int end = row + 1;
-      while (end < count && end - row < kAnchorStep && anchor_of(first + end) == anchor) ++end;
+      while (end < count && (first + end) % kAnchorStep != 0) ++end;
       const DeltaStep::At state{anchor, move_to(anchor, steps)};
       steps.push_back({{state, state}, row, end - row});
       row = end;
+      for (const TakenSnapshot& one : pending_) {
+        if (one.tokens != first + row) continue;
+        const DeltaStep::At from{one.tokens - kAnchorStep,
+                                 move_to(one.tokens - kAnchorStep, steps)};
+        steps.push_back({{from, from}, 0, 0, one.id.place});
+      }
     }
     return steps;
   }
+  chain_end_ = std::min(chain_end_, first);
   const std::size_t words = ancestors.size() / at(count);
   int shallowest = first_node + count, deepest = 0;
   for (std::size_t row = 0; row < at(count); ++row) {
@@ -226,7 +241,7 @@ void RecurrentState::commit(std::span<const NodeId> path, Stream& stream) {
   const int before = rows_.length(), length = before + static_cast<int>(path.size());
   const auto moved = std::find_if(path.begin(), path.end(),
                                   [&](const NodeId& node) { return node != &node - path.data(); });
-  const auto as_they_lie = before + (moved - path.begin());
+  const auto as_they_lie = before + static_cast<int>(moved - path.begin());
   for (std::int64_t& anchor : anchors_)
     if (anchor > as_they_lie) anchor = -1;
   const std::int64_t anchor = anchor_of(length);
@@ -247,6 +262,11 @@ void RecurrentState::commit(std::span<const NodeId> path, Stream& stream) {
                                    delta_.by_turns ? KeyHeads::kByTurns : KeyHeads::kInGroups});
   kept_ = next;
   for (std::size_t i = 0; i < anchors_.size(); ++i) sure_[i] = anchors_[i] >= 0;
+  if (snapshots_ != nullptr) {
+    settle_snapshots(moved == path.end() ? std::numeric_limits<int>::max() : as_they_lie);
+    snapshot_of_path(before, stream);
+  }
+  stream.record(*done_);
 }
 
 int RecurrentState::truncate(int length) {
@@ -254,26 +274,158 @@ int RecurrentState::truncate(int length) {
     if (!sure_[i]) anchors_[i] = -1;
   inputs_.drop_others();
   rows_.drop_others();
-  if (length == rows_.length()) return length;
-  inputs_.clear();
-  rows_.clear();
-  anchors_.fill(-1);
-  kept_ = -1;
+  if (length > 0 && length == rows_.length()) return length;
+  wanted_.clear();
+  begin_at(0);
   return 0;
 }
 
-void RecurrentState::pretend(int length, Stream& stream) {
-  truncate(0);
-  if (length == 0) return;
-  uploaded_->wait();
+void RecurrentState::begin_at(int length) {
+  drop_snapshots();
+  anchors_.fill(-1);
+  sure_.fill(false);
+  kept_ = -1;
   const std::int64_t anchor = anchor_of(length);
-  rows_.pretend(length, static_cast<int>(anchor));
-  inputs_.pretend(length, length - kEarlierInputs);
-  send_tables(0, length, stream);
+  rows_.begin_at(length, static_cast<int>(anchor));
+  inputs_.begin_at(length, length - kEarlierInputs);
   if (anchor == 0) return;
   kept_ = 0;
   anchors_[0] = anchor;
   sure_[0] = true;
+}
+
+void RecurrentState::pretend(int length, Stream& stream) {
+  uploaded_->wait();
+  begin_at(length);
+  if (length > 0) send_tables(0, length, stream);
+}
+
+void RecurrentState::drop_snapshots() {
+  if (snapshots_ == nullptr) return;
+  for (const TakenSnapshot& one : pending_) snapshots_->drop(one.id);
+  for (const TakenSnapshot& one : taken_) snapshots_->drop(one.id);
+  pending_.clear();
+  taken_.clear();
+  passing_ = {};
+  chain_end_ = 0;
+}
+
+bool RecurrentState::is_noted(int tokens) const {
+  return (every_ > 0 && tokens % every_ == 0) ||
+         std::find(wanted_.begin(), wanted_.end(), tokens) != wanted_.end();
+}
+
+void RecurrentState::want_snapshot(int tokens) {
+  tokens = tokens / kAnchorStep * kAnchorStep;
+  if (snapshots_ == nullptr || tokens == 0 || is_noted(tokens)) return;
+  wanted_.push_back(tokens);
+  for (auto* const list : {&pending_, &taken_})
+    for (TakenSnapshot& one : *list) one.passing = one.passing && one.tokens != tokens;
+  if (passing_.tokens == tokens) passing_ = {};
+}
+
+void RecurrentState::plan_snapshots(int first, int end) {
+  chain_end_ = end;
+  if (snapshots_ == nullptr) return;
+  const int last = end / kAnchorStep * kAnchorStep;
+  if (last <= first) return;
+  std::erase_if(pending_, [&](const TakenSnapshot& one) {
+    if (one.passing) snapshots_->drop(one.id);
+    return one.passing;
+  });
+  const auto take = [&](int tokens, bool passing) {
+    if (const auto id = snapshots_->take()) pending_.push_back({tokens, *id, passing});
+  };
+  for (int tokens = first / kAnchorStep * kAnchorStep + kAnchorStep; tokens <= last;
+       tokens += kAnchorStep)
+    if (is_noted(tokens)) take(tokens, false);
+  if (!is_noted(last)) take(last, true);
+}
+
+void RecurrentState::settle_snapshots(int same) {
+  std::erase_if(pending_, [&](const TakenSnapshot& one) {
+    if (one.tokens > same) {
+      snapshots_->drop(one.id);
+      return true;
+    }
+    if (one.tokens > rows_.length()) return false;
+    hand_in(one);
+    return true;
+  });
+  chain_end_ = std::min(chain_end_, same);
+}
+
+void RecurrentState::hand_in(TakenSnapshot taken) {
+  snapshots_->keep(taken.id);
+  taken_.push_back(taken);
+  snapshots_->drop_unused(passing_.id);
+  passing_ = taken.passing ? taken : TakenSnapshot();
+}
+
+void RecurrentState::snapshot_of_path(int before, Stream& stream) {
+  const int tokens = rows_.length() / kAnchorStep * kAnchorStep;
+  if (tokens <= before || tokens <= chain_end_) return;
+  snapshots_->drop_unused(std::exchange(passing_, {}).id);
+  const auto id = snapshots_->take();
+  if (!id) return;
+  const DeltaStep::At from{tokens - kAnchorStep, kept_};
+  for (std::size_t layer = 0; layer < ordinal_.size(); ++layer)
+    if (ordinal_[layer] >= 0)
+      write_snapshot(static_cast<int>(layer), {{from, from}, 0, 0, id->place}, stream);
+  hand_in({tokens, *id, !is_noted(tokens)});
+}
+
+std::vector<TakenSnapshot> RecurrentState::hand_out_snapshots() {
+  return std::exchange(taken_, {});
+}
+
+void RecurrentState::write_snapshot(int layer, const DeltaStep& step, Stream& stream) const {
+  const StateSnapshots::Parts to = snapshots_->parts(step.snapshot, ordinal_.at(at(layer)));
+  const DeltaRows from = rows(layer);
+  const std::int64_t begin = step.states[0].anchor, end = begin + kAnchorStep;
+  const ConstTensorView slots = from.row.rows(begin, kAnchorStep);
+  copy_rows(from.key, slots, to.key, stream);
+  copy_rows(from.update, slots, to.update, stream);
+  copy_rows(from.decay, slots, to.decay, stream);
+  copy_rows(from.input, from.input_row.rows(end - kEarlierInputs, kEarlierInputs), to.input,
+            stream);
+  if (step.states[0].buffer >= 0)
+    copy_rows(state(layer, step.states[0].buffer), snapshots_->counting(to.state.dim(0)), to.state,
+              stream);
+}
+
+void RecurrentState::restore(int length, const SnapshotId& id, Stream& stream) {
+  require(snapshots_ != nullptr && snapshots_->has(id) && length % kAnchorStep == 0,
+          "a text goes on from a snapshot that is there");
+  snapshots_->use(id);
+  uploaded_->wait();
+  begin_at(length);
+  const int anchor = length - kAnchorStep;
+  send_tables(anchor, kAnchorStep, stream);
+  for (std::size_t layer = 0; layer < ordinal_.size(); ++layer) {
+    if (ordinal_[layer] < 0) continue;
+    const int own = static_cast<int>(layer);
+    const StateSnapshots::Parts from = snapshots_->parts(id.place, ordinal_[layer]);
+    const DeltaRows to = rows(own);
+    const auto copy = [&](const TensorView& part, const TensorView& rows_of_text) {
+      copy_rows(part, snapshots_->counting(part.dim(0)), rows_of_text, stream);
+    };
+    copy(from.key, to.key.rows(0, kAnchorStep));
+    copy(from.update, to.update.rows(0, kAnchorStep));
+    copy(from.decay, to.decay.rows(0, kAnchorStep));
+    copy(from.input, to.input.rows(0, kEarlierInputs));
+    if (anchor > 0) copy(from.state, state(own, kept_));
+  }
+  stream.record(*done_);
+}
+
+/// to_i = from_(row_i), of rows of any shape.
+void RecurrentState::copy_rows(ConstTensorView from, ConstTensorView row, const TensorView& to,
+                               Stream& stream) const {
+  const auto columns = static_cast<std::int64_t>(to.bytes() / sizeof(float)) / row.dim(0);
+  const auto all = static_cast<std::int64_t>(from.bytes() / sizeof(float)) / columns;
+  device_->ops().embed(stream, WeightView(from.data(), DType::kF32, all, columns), row,
+                       TensorView(to.data(), DType::kF32, {row.dim(0), columns}));
 }
 
 }  // namespace canopy

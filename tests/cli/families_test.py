@@ -77,7 +77,12 @@ class Families(TempDirCase):
             self.assertEqual(run_json("generate", *words, *more)["tokens"], plain, more)
         self.assertEqual(run_json("inspect", model)["config"]["delta_net"],
                          {"key_heads": 2, "value_heads": 4, "key_dim": 8, "value_dim": 12, "layers": 6})
-        self.fails("generate", *words, "--prompt-cache", self.dir / "prompts", says="recurrent layers")
+        long = ("-m", model, "-p", "The sea is wide. " * 12, "-n", "40", "--ignore-eos")
+        expected = run_json("generate", *long)["tokens"]
+        for at_least in (0, 64):
+            kept = run_json("generate", *long, "--prompt-cache", self.dir / "prompts")
+            self.assertEqual(kept["tokens"], expected)
+            self.assertGreaterEqual(kept["cached_tokens"], at_least)
         self.fails("generate", *words, "--num-beams", "3", says="recurrent layers")
         self.fails("generate", *words, "-md", model, "--spec", "chain", "--tree-size", "66", says="65 levels")
         self.fails("quantize", "-m", model, "--type", "Q8_0", "-o", self.dir / "x.gguf", says="recurrent layers")

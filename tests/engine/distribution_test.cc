@@ -56,6 +56,7 @@ struct Sampled {
   SpeculationMethod method;
   double temperature, top_p;
   const char* model_free = "";  // the draft in place of a model: such a draft, or "heads"
+  const char* model = "llama2";
 };
 /// A model of six tokens and a draft that is often wrong about them, so that every text of three
 /// tokens comes up often enough to be counted.
@@ -63,16 +64,22 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
  protected:
   static void SetUpTestSuite() {
     dir_ = std::make_unique<TempDir>();
-    write_with_vocabulary(std::filesystem::path(CANOPY_TEST_DATA) / "model" / "llama2", target(),
-                          kVocab);
-    write_noisy_copy(target(), draft(), 0.6f);
+    for (const char* model : {"llama2", "qwen3_5"}) {
+      write_with_vocabulary(test_data() / "model" / model, target(model), kVocab);
+      write_noisy_copy(target(model), draft(model), 0.6f);
+    }
   }
   static void TearDownTestSuite() { dir_.reset(); }
-  static std::filesystem::path target() { return dir_->path() / "target"; }
-  static std::filesystem::path draft() { return dir_->path() / "draft"; }
+  static std::filesystem::path target(const std::string& model) {
+    return dir_->path() / model / "target";
+  }
+  static std::filesystem::path draft(const std::string& model) {
+    return dir_->path() / model / "draft";
+  }
 
-  static Engine make(SpeculationMethod method, double temperature, const char* model_free = "") {
-    ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
+  /// An engine of such a text's model, but by `method`.
+  static Engine make(const Sampled& how, SpeculationMethod method, const char* model_free = "") {
+    ModelFiles files{Checkpoint::open(target(how.model)), std::nullopt, nullptr};
     EngineOptions options;
     const bool by_heads = std::string_view(model_free) == "heads";
     if (by_heads) {
@@ -89,12 +96,12 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
           options.plan.draft->with_corpus({3, 1, 2, 3, 2, 1, 4, 3, 5, 0, 1, 0, 2, 4, 4, 5});
       if (with) options.plan.draft = with;
     } else if (method != SpeculationMethod::kNone && !by_heads) {
-      files.draft = Checkpoint::open(draft());
+      files.draft = Checkpoint::open(draft(how.model));
     }
     files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
     options.device.threads = 1;  // many steps of a few microseconds each
     options.plan.method = method;
-    options.plan.temperature = temperature;
+    options.plan.temperature = how.temperature;
     options.plan.max_prompt = 1 + kTokens;
     options.plan.context = 1 + 2 * kTokens;
     options.plan.max_sequences = 64;
@@ -169,10 +176,10 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   const Sampled how = GetParam();
   std::vector<TokenId> prompt{3};
   std::map<Text, double> exact;
-  Engine plain = make(SpeculationMethod::kNone, how.temperature);
+  Engine plain = make(how, SpeculationMethod::kNone);
   enumerate(plain, how, prompt, 1.0, exact);
 
-  Engine engine = make(how.method, how.temperature, how.model_free);
+  Engine engine = make(how, how.method, how.model_free);
   Request request;
   request.prompt = prompt;
   request.sampling = {static_cast<float>(how.temperature), 0, static_cast<float>(how.top_p)};
@@ -207,33 +214,35 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   EXPECT_LT(in_fewest_steps, kSamples - kSamples / 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
-                         ::testing::Values(Sampled{SpeculationMethod::kNone, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kSequoia, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kSequoia, 1.5, 0.9},
-                                           Sampled{SpeculationMethod::kChain, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kAdaptive, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kAdaptive, 1.5, 0.9},
-                                           Sampled{SpeculationMethod::kHierarchy, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kSpecInfer, 2.0, 0.9},
-                                           Sampled{SpeculationMethod::kSpecTr, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kNaive, 1.5, 1.0},
-                                           Sampled{SpeculationMethod::kTopK, 2.0, 0.9},
-                                           Sampled{SpeculationMethod::kGsd, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kGsdSequoia, 2.0, 1.0},
-                                           Sampled{SpeculationMethod::kGsdSequoia, 1.5, 0.9},
-                                           Sampled{SpeculationMethod::kTsd, 1.5, 0.9},
-                                           Sampled{SpeculationMethod::kSsd, 1.5, 1.0},
-                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1"},
-                                           Sampled{SpeculationMethod::kTopK, 1.5, 0.9, "ngram:2"},
-                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "ngram:1"},
-                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "random"},
-                                           Sampled{SpeculationMethod::kTopK, 1.5, 1.0, "heads"}),
-                         [](const auto& info) {
-                           std::string test = name(info.param.method);
-                           std::erase(test, '-');
-                           return test + std::to_string(info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SampledText,
+    ::testing::Values(
+        Sampled{SpeculationMethod::kNone, 2.0, 1.0}, Sampled{SpeculationMethod::kSequoia, 2.0, 1.0},
+        Sampled{SpeculationMethod::kSequoia, 1.5, 0.9},
+        Sampled{SpeculationMethod::kChain, 2.0, 1.0},
+        Sampled{SpeculationMethod::kAdaptive, 2.0, 1.0},
+        Sampled{SpeculationMethod::kAdaptive, 1.5, 0.9},
+        Sampled{SpeculationMethod::kHierarchy, 2.0, 1.0},
+        Sampled{SpeculationMethod::kSpecInfer, 2.0, 0.9},
+        Sampled{SpeculationMethod::kSpecTr, 2.0, 1.0}, Sampled{SpeculationMethod::kNaive, 1.5, 1.0},
+        Sampled{SpeculationMethod::kTopK, 2.0, 0.9}, Sampled{SpeculationMethod::kGsd, 2.0, 1.0},
+        Sampled{SpeculationMethod::kGsdSequoia, 2.0, 1.0},
+        Sampled{SpeculationMethod::kGsdSequoia, 1.5, 0.9},
+        Sampled{SpeculationMethod::kTsd, 1.5, 0.9}, Sampled{SpeculationMethod::kSsd, 1.5, 1.0},
+        Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1"},
+        Sampled{SpeculationMethod::kTopK, 1.5, 0.9, "ngram:2"},
+        Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "ngram:1"},
+        Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "random"},
+        Sampled{SpeculationMethod::kTopK, 1.5, 1.0, "heads"},
+        Sampled{SpeculationMethod::kNone, 2.0, 1.0, "", "qwen3_5"},
+        Sampled{SpeculationMethod::kSequoia, 2.0, 1.0, "", "qwen3_5"},
+        Sampled{SpeculationMethod::kChain, 1.5, 0.9, "", "qwen3_5"},
+        Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1", "qwen3_5"}),
+    [](const auto& info) {
+      std::string test = name(info.param.method);
+      std::erase(test, '-');
+      return test + std::to_string(info.index);
+    });
 
 }  // namespace
 }  // namespace canopy

@@ -381,6 +381,7 @@ int generate(Options& asked, const Interrupt& interrupt, Cluster* cluster) {
   EngineOptions options = asked.decode.engine_options();
   asked.ranks.put_into(options, cluster);
   options.plan.max_sequences = asked.samples;
+  options.plan.reuses_texts = asked.prompt_cache.file.has_value();
   Request request = request_of(asked);
   const std::optional<std::string> text = prompt_text(asked, interrupt.token());
 

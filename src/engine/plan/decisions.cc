@@ -135,6 +135,8 @@ void Deciding::size_caches() {
     return std::clamp(of_texts + trees, one, places * one);
   };
   made_.kv_blocks = blocks(full);
+  // The end of each text's prompt, and its own; and a beginning that texts have in common.
+  if (request_.reuses_texts) made_.snapshots = 2 * places + 1;
   const int expected = request_.texts > 0 ? std::min(request_.texts, places) : places;
   const int tokens = request_.priced_text > 0 ? std::min(request_.priced_text, context)
                                               : (request_.max_prompt + context) / 2;

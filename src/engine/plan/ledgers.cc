@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "src/base/size_text.h"
 #include "src/machine/host_slab.h"
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafters/model_drafter.h"
@@ -52,6 +53,7 @@ class Ledgers {
   void enter_model(const std::string& whose, const DraftModel& model,
                    const Transformer::Limits& limits);
   void enter_pool(const std::string& whose, const ModelConfig& config);
+  void enter_snapshots(const std::string& whose, const ModelConfig& config);
   void enter(std::string what, std::uint64_t bytes, std::uint64_t allocations);
   void reserve_scratch(const Workload& largest) {
     scratch_ = std::max(scratch_, scratch_bytes_(largest));
@@ -79,6 +81,7 @@ void Ledgers::enter_source(const std::string& whose, const DraftSource& source,
 void Ledgers::enter_draft() {
   if (does_.inner) enter_source("draft's draft", *does_.inner, does_.inner_bounds());
   enter_model("draft", *models_.outer, does_.draft_limits);
+  if (!does_.beams) enter_snapshots("draft", models_.outer->config);
   if (!does_.beams)
     enter("draft probabilities", ModelDrafter::grower_bytes(does_.policy),
           static_cast<std::uint64_t>(ModelDrafter::grower_allocations(does_.policy)));
@@ -93,6 +96,7 @@ void Ledgers::enter_inner_draft() {
 void Ledgers::enter_target() {
   reserve_scratch(Transformer::workload(target_, does_.target_limits));
   enter_pool("target", target_);
+  enter_snapshots("target", target_);
   enter("target activations and logits",
         Transformer::activation_bytes(target_, does_.target_limits), Transformer::kAllocations);
   enter("verification", Verifier::device_bytes(target_.vocab, does_.slots), Verifier::kAllocations);
@@ -125,6 +129,15 @@ void Ledgers::enter_pool(const std::string& whose, const ModelConfig& config) {
             (texts == 1 ? " text" : " texts"),
         texts * RecurrentState::bytes_needed(config, room.slots, room.nodes),
         texts * RecurrentState::kAllocations);
+}
+
+void Ledgers::enter_snapshots(const std::string& whose, const ModelConfig& config) {
+  if (!config.recurrent() || does_.snapshots == 0) return;
+  const std::uint64_t one =
+      StateSnapshots::bytes_needed(config, 2) - StateSnapshots::bytes_needed(config, 1);
+  enter(whose + " snapshots of recurrent layers, " + std::to_string(does_.snapshots) + " of " +
+            format_size(one),
+        StateSnapshots::bytes_needed(config, does_.snapshots), StateSnapshots::kAllocations);
 }
 
 /// Enters bytes of the device, where that has memory of its own: it gives whole units of that to

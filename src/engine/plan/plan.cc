@@ -81,6 +81,7 @@ void plan_for_conversations(PlanRequest& request, bool context_is_asked_for) {
   request.prompt_rows = kPromptRows;
   request.texts = 1;
   request.full_texts = 1;
+  request.reuses_texts = true;
   request.priced_text = std::min(kTypicalText, request.context / 2);
   if (!context_is_asked_for) request.least_context = std::min(kLeastContext, request.context);
 }

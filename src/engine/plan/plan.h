@@ -67,6 +67,7 @@ struct Decisions {
   bool probe = false;               // acceptance is measured: the target runs roots alone
   int slots = 0;                    // most of a KV cache: the text and then the tree
   int kv_blocks = 0;                // of each model's KV pool, for all sequences
+  int snapshots = 0;                // of recurrent layers' states, of each model, for texts to come
   int expected_blocks = 0;  // of these, in use while texts are as many and as long as is priced
   bool adaptive = false;    // the tree was chosen, with room for others: it may follow the texts
   Acceptance acceptance;    // that it was made with
@@ -81,7 +82,7 @@ struct Decisions {
   /// Says what makes its texts other than the model's own, in words for the user; nothing: they are
   /// exact.
   std::optional<std::string> changes() const;
-  KvRoom kv_room() const { return {kv_blocks, slots, kv, slots - context}; }
+  KvRoom kv_room() const { return {kv_blocks, slots, kv, slots - context, snapshots}; }
   /// Bounds of `draft` and `inner`.
   DraftBounds draft_bounds(const ModelConfig& target) const;
   DraftBounds inner_bounds() const;
@@ -167,6 +168,9 @@ struct PlanRequest : Speculation {
   /// of weights that would stay, and reading it is what attention waits for.
   std::optional<DType> kv;
   std::optional<std::uint64_t> kv_memory;  // bytes of both pools; else every text can be full
+  /// Texts that come later begin with what earlier ones have read: of recurrent layers this takes
+  /// snapshots.
+  bool reuses_texts = false;
   /// Bytes of target weights that stay where they are computed with; without a value as many as fit
   /// next to a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
   /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the

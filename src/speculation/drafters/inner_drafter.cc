@@ -7,6 +7,16 @@
 
 namespace canopy {
 
+namespace {
+
+/// Its texts are cut again and again, and begin none that come later.
+KvRoom without_snapshots(KvRoom room) {
+  room.snapshots = 0;
+  return room;
+}
+
+}  // namespace
+
 class InnerDrafter::State final : public DraftState {
  public:
   explicit State(KvCaches::Loan cache) : cache_(std::move(cache)) {}
@@ -32,7 +42,7 @@ InnerDrafter::InnerDrafter(Device& device, Transformer& model, const ShapeGrower
     : model_(model),
       longest_(config.shape),
       grower_(device, config),
-      caches_(device, model.config(), room, texts) {}
+      caches_(device, model.config(), without_snapshots(room), texts) {}
 
 std::unique_ptr<DraftState> InnerDrafter::open() { return std::make_unique<State>(caches_.lend()); }
 

@@ -66,6 +66,7 @@ class ModelDrafter::State final : public DraftState {
   }
 
   const KvCaches::Loan cache;
+  bool has_grown = false;                   // then its prompt is read
   const std::unique_ptr<DraftState> inner;  // of a hierarchy
   // These two serve chains whose length the draft's confidence decides.
   ConfidenceTracker tracker;
@@ -106,6 +107,8 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
     cache.share(request.text);
     cache.turn_to(model_.config().text_length(request.text.size()));
     cache.reuse_prefix(request.text.first(request.text.size() - 1), stream);
+    if (!std::exchange(static_cast<State&>(*request.state).has_grown, true))
+      cache.expect_reuse_at(static_cast<int>(request.text.size()) - 1);
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
                        request.sampling, request.rng, request.best_tokens, request.editor});
   }

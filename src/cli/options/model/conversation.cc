@@ -99,9 +99,6 @@ std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, Mode
   if (engine->plan().context == options.plan.context && !decode.model.context)  // else a note says
     aside() << "context: " << engine->plan().context << " tokens; -c N takes another\n";
   print_notes(*engine);
-  if (engine->models().target.config().recurrent())
-    aside() << "note: each turn and each text reads its whole prompt: the model's recurrent layers "
-               "keep states, which are of one text\n";
   return engine;
 }
 
