@@ -135,11 +135,13 @@ class Ranks(TempDirCase):
     def test_bench_decode_runs_an_engine_after_another(self):
         words = ["decode", "-m", self.model, "-md", self.draft, "--methods", "none,chain,sequoia", "--tree-size", 6, "--examples", 2,
                  "--prompt-tokens", 12, "-n", 12, "--temp", 0, "--perplexity", "--json", *MEMORY, "--profile", PROFILE,
-                 "--resident", "none", "--no-learn"]
+                 "--resident", "none"]
         alone, shared = (json.loads(result.stdout) for result in (run("bench", *words), self.same(2, *words, command="bench")))
         for one, other in zip(alone["rows"], shared["rows"], strict=True):
-            self.assertEqual([one[key] for key in ("method", "tokens_per_step", "perplexity", "equal_to_plain")],
-                             [other[key] for key in ("method", "tokens_per_step", "perplexity", "equal_to_plain")])
+            keys = ["method", "perplexity", "equal_to_plain"]
+            if one["method"] != "chain":  # which is cut where a token costs more than it brings: the network's speed counts
+                keys.append("tokens_per_step")
+            self.assertEqual([one[key] for key in keys], [other[key] for key in keys])
         self.assertEqual({row["equal_to_plain"] for row in shared["rows"]}, {1})
         self.assertLess(shared["rows"][0]["bytes_per_token"], 0.75 * alone["rows"][0]["bytes_per_token"])
         other = self.same(2, "-m", self.model, command="bench")
