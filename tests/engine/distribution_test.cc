@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(
         Sampled{SpeculationMethod::kTopK, 1.5, 1.0, "heads"},
         Sampled{SpeculationMethod::kNone, 2.0, 1.0, "", "qwen3_5"},
         Sampled{SpeculationMethod::kSequoia, 2.0, 1.0, "", "qwen3_5"},
-        Sampled{SpeculationMethod::kChain, 1.5, 0.9, "", "qwen3_5"},
+        Sampled{SpeculationMethod::kChain, 2.0, 0.9, "", "qwen3_5"},
         Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1", "qwen3_5"}),
     [](const auto& info) {
       std::string test = name(info.param.method);
