@@ -59,8 +59,6 @@ def in_words(setting):
 
 def flags(setting, args):
     words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"]]
-    if setting["method"] == "calibrated" and setting["temperature"] > 0:
-        words.append("--reproducible")
     return words + (["--acceptance", args.acceptance] if args.acceptance else [])
 
 
@@ -75,6 +73,8 @@ def predict(setting, args):
 
 def measure(setting, args):
     size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
+    if setting["method"] == "calibrated" and setting["temperature"] > 0:  # else the trees are the plan's shape
+        size.append("--reproducible")
     result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
                     "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
     if result.returncode:
