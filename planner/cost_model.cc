@@ -127,7 +127,7 @@ double CostModel::bandwidth(const WeightPlan& weights) const {
       weights.uploaded ? profile_.upload_bytes_per_second : profile_.link_bytes_per_second;
   require(speed > 0,
           "cost model: this profile has no speed of the link, which the weights must travel");
-  return speed;
+  return speed / network_.reads;
 }
 
 CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, double context,

@@ -17,6 +17,7 @@ namespace canopy {
 struct Network {
   int ranks = 1;
   double share = 1;   // of the rows: the largest of a rank
+  double reads = 1;   // seconds of the rank whose reads take longest, over those of this one
   Seconds latency{};  // of a message
   double bytes_per_second = 0;
 

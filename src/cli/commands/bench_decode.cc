@@ -216,8 +216,8 @@ class DecodeBench {
     const ModelFiles models = flags_.open(options_.plan, stop_);
     flags_.sampling.check_tokens(models.target.config().vocab);
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
-    options_.plan.cost =
-        std::make_shared<CostModel>(std::move(assumed.profile), network_of(options_.cluster));
+    options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile),
+                                                     network_of(models.target, options_.cluster));
     options_.energy = &energy_;
     const std::vector<PromptText> texts = read_prompts(asked.prompts, stop_);
     for (const PromptText& prompt : texts)

@@ -296,7 +296,7 @@ std::unique_ptr<Engine> load(const Options& asked, ModelFiles models, EngineOpti
   if (!options.plan.beams)
     options.plan.cost = std::make_shared<CostModel>(
         asked.decode.find_assumptions(models, options, progress, stop).profile,
-        network_of(options.cluster));
+        network_of(models.target, options.cluster));
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };

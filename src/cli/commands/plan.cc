@@ -459,7 +459,7 @@ int run_plan(const std::vector<std::string>& words) {
   const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
   const Share share = asked.ranks.share();
-  request.cost = std::make_shared<CostModel>(assumed.profile, asked.ranks.network());
+  request.cost = std::make_shared<CostModel>(assumed.profile, asked.ranks.network(models.target));
   request.may_share_memory = share.is_whole();
   const ModelSweeps sweeps = lay_out_models(models.target, models.draft, models.inner, share);
   const auto plan_for = [&](const PlanRequest& changed) {

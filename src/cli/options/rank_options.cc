@@ -140,13 +140,14 @@ void PlannedRanks::check() const {
   own.share_of(0, ranks);
 }
 
-Network PlannedRanks::network() const {
+Network PlannedRanks::network(const Checkpoint& target) const {
   if (ranks == 1) return {};
   // TCP's stream has 1448 of the 1538 bytes that a frame takes on the wire.
   constexpr double kPayload = 1448.0 / 1538, kBitsPerByte = 8, kMicrosecond = 1e-6;
   constexpr double kLatency = 50;  // microseconds: about that of 1 GbE
-  return network_of(share(), {Seconds(latency.value_or(kLatency) * kMicrosecond),
-                              *bits_per_second / kBitsPerByte * kPayload});
+  return network_of(target, share(),
+                    {Seconds(latency.value_or(kLatency) * kMicrosecond),
+                     *bits_per_second / kBitsPerByte * kPayload});
 }
 
 void check_shared(const GivenFlags& given, int ranks) {

@@ -38,7 +38,7 @@ struct PlannedRanks {
   Flags flags();
   void check() const;  // throws UsageError where the flags contradict each other
   Share share() const { return own.share_of(0, ranks); }
-  Network network() const;
+  Network network(const Checkpoint& target) const;
 };
 
 /// Throws UsageError if one of these flags cannot be kept where `ranks` processes run.

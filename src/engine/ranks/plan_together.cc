@@ -4,7 +4,10 @@
 #include <cstring>
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
+#include "offload/residency.h"
+#include "offload/unit_layout.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -29,16 +32,31 @@ PlanRequest without_draft(PlanRequest request) {
   return request;
 }
 
-}  // namespace
-
-Network network_of(const Share& share, const NetworkSpeed& speed) {
-  const double sum = std::accumulate(share.parts.begin(), share.parts.end(), 0.0),
-               largest = static_cast<double>(*std::ranges::max_element(share.parts));
-  return {share.ranks(), largest / sum, speed.latency, speed.bytes_per_second};
+/// Returns how long reads take on the rank where they take longest, next to this one's. Rows are
+/// cut between blocks, so a rank may have more bytes than its part; disks are as fast as the parts.
+double longest_reads(const Checkpoint& target, Share share) {
+  const int own = share.rank;
+  std::vector<double> seconds;
+  for (share.rank = 0; share.rank < share.ranks(); ++share.rank) {
+    const SweepLayout sweep = lay_out_sweep(target, ExpertsAre::kInUnits, share);
+    seconds.push_back(static_cast<double>(travelling_bytes(sweep, none_resident(sweep))) /
+                      static_cast<double>(share.parts[static_cast<std::size_t>(share.rank)]));
+  }
+  const double mine = seconds[static_cast<std::size_t>(own)];
+  return mine > 0 ? *std::ranges::max_element(seconds) / mine : 1;  // this one reads nothing
 }
 
-Network network_of(const Cluster* cluster) {
-  return cluster ? network_of(cluster->share(), cluster->speed()) : Network();
+}  // namespace
+
+Network network_of(const Checkpoint& target, const Share& share, const NetworkSpeed& speed) {
+  const double sum = std::accumulate(share.parts.begin(), share.parts.end(), 0.0),
+               largest = static_cast<double>(*std::ranges::max_element(share.parts));
+  return {share.ranks(), largest / sum, longest_reads(target, share), speed.latency,
+          speed.bytes_per_second};
+}
+
+Network network_of(const Checkpoint& target, const Cluster* cluster) {
+  return cluster ? network_of(target, cluster->share(), cluster->speed()) : Network();
 }
 
 void require_for_ranks(const PlanRequest& request) {

@@ -1,4 +1,5 @@
 #pragma once
+#include "src/checkpoint/checkpoint.h"
 #include "src/cluster/cluster.h"
 #include "src/engine/plan/plan.h"
 
@@ -10,10 +11,10 @@ namespace canopy {
 Plan plan_together(Cluster& cluster, const PlanRequest& request, const ModelSweeps& models,
                    std::uint64_t process_bytes, const ScratchBytes& scratch_bytes);
 
-/// Returns what the planner sees of ranks whose network has this speed.
-Network network_of(const Share& share, const NetworkSpeed& speed);
+/// Returns what the planner sees of ranks that share a model, whose network has this speed.
+Network network_of(const Checkpoint& target, const Share& share, const NetworkSpeed& speed);
 /// The same of a cluster that has measured it; of a process alone where there is none.
-Network network_of(const Cluster* cluster);
+Network network_of(const Checkpoint& target, const Cluster* cluster);
 
 /// Throws Error where a request is for what several processes cannot do yet.
 void require_for_ranks(const PlanRequest& request);

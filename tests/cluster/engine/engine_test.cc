@@ -1,10 +1,13 @@
 // Engines of ranks that share a model's rows: the first one's texts are those of one process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "offload/residency.h"
 #include "src/engine/ranks/follow.h"
+#include "src/engine/ranks/plan_together.h"
 #include "src/engine/session.h"
 #include "tests/cluster/thread_ranks.h"
 #include "tests/engine/tiny_engine.h"
@@ -291,6 +294,26 @@ TEST_F(RanksEngine, GoesOnAfterATextWasCancelled) {
     return all;
   };
   expect_equal(models_of(SpeculationMethod::kNone), o, use);
+}
+
+TEST_F(RanksEngine, AreAsFastAsTheOneWhoseReadsTakeLongest) {
+  const ModelFiles models = models_for(SpeculationMethod::kNone);
+  for (const std::vector<std::int64_t>& parts :
+       {std::vector<std::int64_t>{1, 1}, {1, 1, 1}, {1, 2, 1}}) {
+    double most = 0;
+    std::vector<double> seconds;  // as each rank sees it, of disks as fast as the parts
+    for (int rank = 0; rank < std::ssize(parts); ++rank) {
+      const Share share{rank, parts, kBlock};
+      const SweepLayout sweep = lay_out_sweep(models.target, ExpertsAre::kInUnits, share);
+      const double own = static_cast<double>(travelling_bytes(sweep, none_resident(sweep))) /
+                         static_cast<double>(parts[static_cast<std::size_t>(rank)]);
+      most = std::max(most, own);
+      seconds.push_back(own * network_of(models.target, share, {}).reads);
+    }
+    for (const double as_seen : seconds) EXPECT_NEAR(as_seen, most, 1e-9 * most);
+  }
+  EXPECT_GT(network_of(models.target, {2, {1, 1, 1}, kBlock}, {}).reads, 1.01)
+      << "blocks do not divide the rows";
 }
 
 }  // namespace

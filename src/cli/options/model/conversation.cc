@@ -90,7 +90,7 @@ std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, Mode
   ProgressLine progress(decode.model.progress);
   options.plan.cost =
       std::make_shared<CostModel>(decode.find_assumptions(models, options, progress, stop).profile,
-                                  network_of(options.cluster));
+                                  network_of(models.target, options.cluster));
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };
