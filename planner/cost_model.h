@@ -17,9 +17,9 @@ namespace canopy {
 struct Network {
   int ranks = 1;
   double share = 1;   // of the rows: the largest of a rank
-  double reads = 1;   // seconds of the rank whose reads take longest, over those of this one
   Seconds latency{};  // of a message
   double bytes_per_second = 0;
+  double reads = 1;  // seconds of the rank whose reads take longest, over those of this one
 
   /// Time in which all ranks gather `columns` columns of `rows` rows in `exchanges` steps, each of
   /// as many rounds as doubling takes (docs/math.md, "Ranks").

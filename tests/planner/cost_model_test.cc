@@ -146,6 +146,9 @@ TEST(CostModel, RanksShareProductsAndGatherTheirColumns) {
   EXPECT_NEAR(shared.step.count(),
               (shared.compute + shared.exchange + shared.draft + shared.verify).count(), 1e-5);
   EXPECT_EQ(shared.bottleneck, Bottleneck::kNetwork);
+  const Network uneven{3, 0.5, Seconds(1e-4), 1e6, 1.25};  // another has a quarter more to read
+  EXPECT_NEAR(CostModel(made_up_profile(), uneven).bandwidth(weights),
+              model.bandwidth(weights) / 1.25, 1e-3);
 }
 
 TEST(CostModel, ASlowerNetworkLeavesFewerRowsBehindTheLink) {

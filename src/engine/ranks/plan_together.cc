@@ -51,8 +51,8 @@ double longest_reads(const Checkpoint& target, Share share) {
 Network network_of(const Checkpoint& target, const Share& share, const NetworkSpeed& speed) {
   const double sum = std::accumulate(share.parts.begin(), share.parts.end(), 0.0),
                largest = static_cast<double>(*std::ranges::max_element(share.parts));
-  return {share.ranks(), largest / sum, longest_reads(target, share), speed.latency,
-          speed.bytes_per_second};
+  return {share.ranks(), largest / sum, speed.latency, speed.bytes_per_second,
+          longest_reads(target, share)};
 }
 
 Network network_of(const Checkpoint& target, const Cluster* cluster) {
