@@ -86,8 +86,9 @@ class Ranks(TempDirCase):
         begun = time.monotonic()
         shared = json.loads(self.same(2, *words).stdout)
         took = time.monotonic() - begun
-        self.assertGreater(took, shared["steps"] * shared["plan"]["sweep_bytes"] / limit)  # a slow machine takes longer, and none less
-        self.assertAlmostEqual(shared["step"]["predicted"]["link_seconds"], shared["plan"]["sweep_bytes"] / limit)
+        own, predicted = shared["plan"]["sweep_bytes"] / limit, shared["step"]["predicted"]["link_seconds"]
+        self.assertTrue(1.1 * own < predicted < 2 * own, (own, predicted))  # the other rank has the larger part of 3 and of 5 blocks
+        self.assertGreater(took, shared["steps"] * predicted)  # a slow machine takes longer, and none less
         self.assertIsNone(shared["link_probe"]["bytes_per_second"])
         other = self.ranks(["-m", self.model, *self.words, *MEMORY, "--disk-limit", "8M"], ["-m", self.model, *self.words, *MEMORY])
         self.assertEqual(other.returncode, 0, other.stderr)
