@@ -125,11 +125,11 @@ void UploadedWeights::Impl::begin(std::size_t ring_bytes, Notes& notes) {
                 std::to_string(least));
   ring = allocate_what_fits(device, ring_bytes, least, 1, "making room for two units at least");
   if (ring.bytes() < ring_bytes)
-    add_note(notes,
-             "the GPU had less memory left than it reported: " + std::to_string(ring.bytes() >> 20) +
-                 " MiB of weights can be in transit, "
-                 "not " +
-                 std::to_string(ring_bytes >> 20));
+    add_note(notes, "the GPU had less memory left than it reported: " +
+                        std::to_string(ring.bytes() >> 20) +
+                        " MiB of weights can be in transit, "
+                        "not " +
+                        std::to_string(ring_bytes >> 20));
   uploader = std::thread([this] { upload_in_cycle(); });
   pthread_setname_np(uploader.native_handle(), "uploader");
 }
