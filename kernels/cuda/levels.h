@@ -11,7 +11,7 @@ class LevelRow {
   using Format = format::LevelsBF16;
   static constexpr int kThreads = 256;
 
-  /// For `rows` rows, each a block's.
+  /// Gives each of `rows` rows a block.
   static Grid grid(std::int64_t rows, std::int64_t columns) {
     const int threads = threads_for(kLanes * Format::blocks(columns), kThreads);
     return {rows, threads, kBuffers * sizeof(std::uint16_t) * static_cast<std::size_t>(threads)};
@@ -101,8 +101,8 @@ class LevelRow {
         at + 8 <= row.bytes ? format::load<std::uint32_t>(row.data + at + 4) : 0;
     return static_cast<std::uint32_t>((high << 32 | low) >> bit % 32);
   }
-  /// Which of thread t's weights the level leaves open. None where the tail has not its bits: the
-  /// block is not sound then.
+  /// Returns those of thread t's weights that the level leaves open. None where the tail has not
+  /// its bits: the block is not sound then.
   CANOPY_KERNEL static std::uint32_t read_level(const StoredRow& row, Sixteen& mine,
                                                 const std::uint16_t* open, int t) {
     const Counts counts = count(open, t);

@@ -83,7 +83,7 @@ TYPED_TEST(PackRow, GivesAMillionArbitraryPatternsBack) {
   std::mt19937_64 random(21);
   for (int i = 0; i < 500; ++i) {
     Row row(1 + random() % 4096);
-    // From a few exponents to all, so that levels and exceptions have every share.
+    // Draws from a few exponents to all, so that levels and exceptions have every share.
     const auto width = static_cast<std::uint16_t>(1u << random() % 17),
                begin = static_cast<std::uint16_t>(random());
     for (std::uint16_t& bits : row)
@@ -291,7 +291,7 @@ TEST(LevelsRow, ATailIsReadAsTheFormatSays) {
   EXPECT_EQ(exponents(low, 2), (std::vector{255, 0})) << "counted modulo 256";
 }
 
-// As of a window: NaN, and nothing outside of the row is read.
+// Expects NaN, as of a window, and that nothing outside of the row is read.
 TEST(LevelsRow, ContradictionsBecomeNaN) {
   const auto lost_of = [](int open, const std::vector<int>& tail) {
     return lost<Levels>(with_tail(open, tail), 64);

@@ -77,8 +77,8 @@ class MemoryPoolTest : public TinyEngine {
     o.plan.memory = memory;
     return o;
   }
-  /// With memory for about a quarter of the target's weights, half of a mixture's, all KV blocks
-  /// being in use.
+  /// Makes an engine with memory for about a quarter of the target's weights, half of a mixture's,
+  /// all KV blocks being in use.
   static Engine make(SpeculationMethod method, std::optional<std::uint64_t> resident = std::nullopt,
                      bool experts = false) {
     const bool drafts = method != SpeculationMethod::kNone;

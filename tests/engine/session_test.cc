@@ -88,15 +88,15 @@ TEST_F(SessionTest, ATextStopsWithTheTokenThatItsReaderSaysIsTheLast) {
   const std::vector<TokenId> other = engine.generate(request(prompt(2))).tokens;
   for (int last = 1; last < 6; ++last) {
     Session session = engine.open_session();
-    Received stopped, beside;
+    Received stopped, second;
     stopped.stop_after = last;
     session.admit(request(prompt(1)), stopped.events());
-    session.admit(request(prompt(2)), beside.events());
+    session.admit(request(prompt(2)), second.events());
     run(session);
     EXPECT_EQ(stopped.tokens, std::vector(whole.begin(), whole.begin() + last));
     EXPECT_EQ(stopped.finish_reason, "stop");
     EXPECT_EQ(stopped.ends, 1);
-    EXPECT_EQ(beside.tokens, other);
+    EXPECT_EQ(second.tokens, other);
   }
 }
 

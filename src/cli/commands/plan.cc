@@ -416,7 +416,7 @@ int run_plan(const std::vector<std::string>& words) {
   const std::string usage =
       std::string(kUsage) + shape_names() +
       ";\na config.json; with :packed or :levels (canopy pack), :q8_0, :q4_0, :q4_1, "
-      ":q4_k, :q6_k or :mxfp4 behind "
+      ":q4_k, :q6_k or :mxfp4 after "
       "it in that form.";
   Options asked;
   if (!parse(words, usage, asked.flags())) return 0;
