@@ -216,9 +216,9 @@ class Ops {
   /// before any call.
   virtual void reserve(const Workload& largest) = 0;
 
-  /// For each projection, y = x W^T + bias (or +=). One call for q, k, v and one for gate, up: x is
-  /// prepared once. A row of y does not depend on n (bit for bit on the CPU). Shapes: x [n, k] f32.
-  /// Sums in f32.
+  /// Computes y = x W^T + bias (or +=) of each projection. One call for q, k, v and one for gate,
+  /// up: x is prepared once. A row of y does not depend on n (bit for bit on the CPU). Shapes: x
+  /// [n, k] f32. Sums in f32.
   void linear(Stream&, ConstTensorView x, std::span<const Projection> projections);
   /// y_ij = g_j x_ij / sqrt(mean_k x_ik^2 + eps). Shapes: x, y [n, dim]; g [dim].
   void rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y);
@@ -231,8 +231,8 @@ class Ops {
   /// y = what the gating makes of gate and up, where it names none silu(gate) * up. Shapes: all
   /// [n, hidden].
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y, const Gating& = {});
-  /// For each row the experts that the rule chooses, equal ones by lower index, and their weights.
-  /// A row with a NaN has a weight of NaN. Shapes: logits [n, experts] f32.
+  /// Gives each row the experts that the rule chooses, equal ones by lower index, and their
+  /// weights. A row with a NaN has a weight of NaN. Shapes: logits [n, experts] f32.
   void route(Stream&, ConstTensorView logits, const RouterRule&, RoutedRows to);
   /// Adds what experts give to rows of x, one expert after the other, with the rows' weights w: sum
   /// = w E(x) + sum, one rounding, E(x) = down y + its bias, y what the gating makes of gate x +

@@ -22,7 +22,7 @@ IN_ROOM = re.compile(r"(?<![\w/.-])(?:src|tests|kernels|offload|planner|bench|sc
 SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
 
 # ---- The house's words: no comment of C++ or docstring begins with these, or has one that has a plainer one.
-OPENER = re.compile(r"\W*(What|How|Whether|Where|Who|Those|Of)\b")
+OPENER = re.compile(r"\W*(What|How|Which|Whether|Where|Who|Those|Of|For|From|About)\b")
 PLAINER = re.compile(r"\b(behind|beside|tells?|told|taught|likewise|so many(?! that))\b", re.IGNORECASE)
 INSTEAD = "begin with a verb or a noun; write after, next to, besides, reports, given, or the name of the number"
 QUOTED = re.compile(r"`[^`]*`")

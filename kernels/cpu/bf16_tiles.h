@@ -39,7 +39,8 @@ struct TiledWeights {
   /// Writes columns [k0, k0 + kTiledBlock) of row n, as far as there are such, as BF16, and
   /// anything up to column k0 + kTiledBlock.
   void (*unpack)(const void* rows, std::size_t n, std::size_t k0, std::uint16_t* out) = nullptr;
-  /// About where they lie, for prefetches: n may lie past the last row, k0 past the last column.
+  /// Returns about where they lie, for prefetches: n may lie past the last row, k0 past the last
+  /// column.
   const std::uint8_t* (*place)(const void* rows, std::size_t n, std::size_t k0) = nullptr;
   std::size_t block_bytes = 0;  // that they take there
   const void* rows = nullptr;

@@ -46,7 +46,8 @@ struct WeightRows {
     const RowPlace at = place(n);
     return {bytes + at.offset, at.bytes, columns, at.companion};
   }
-  /// About where block `index` of row n lies, for prefetches: rows past the last may be asked for.
+  /// Returns about where block `index` of row n lies, for prefetches: rows past the last may be
+  /// asked for.
   const std::uint8_t* block(std::size_t n, std::size_t index) const {
     if (companion.format == nullptr) return data + n * row_bytes + index * block_bytes;
     const RowPlace row = place(std::min(n, count - 1));

@@ -34,16 +34,16 @@ bool holds_template(std::string_view text);
 /// on. Immutable: any number of threads.
 class ChatTemplate {
  public:
-  /// From `file` if one is given. Else of the directory `model`: chat_template.jinja (named ones in
-  /// additional_chat_templates), or `chat_template` of tokenizer_config.json, a text or a list of
-  /// named ones. Of a GGUF file: `tokenizer.chat_template` of its metadata, and those that
+  /// Loads `file` if one is given. Else that of the directory `model`: chat_template.jinja (named
+  /// ones in additional_chat_templates), or `chat_template` of tokenizer_config.json, a text or a
+  /// list of named ones. Of a GGUF file: `tokenizer.chat_template` of its metadata, and those that
   /// `tokenizer.chat_templates` names. Special tokens come from the same place.
   /// Throws Error: there is none, naming where it was looked for; it is not a template, with line
   /// and column. Throws Stopped on request.
   static ChatTemplate load(const std::filesystem::path& model, const Metadata& metadata,
                            const std::optional<std::filesystem::path>& file = {},
                            const std::stop_token& stop = {});
-  /// From a text that a user gave, as `file` is, with the special tokens that the model brings;
+  /// Takes a text that a user gave, as `file` is, with the special tokens that the model brings;
   /// `origin` is what messages call it. Throws Error where it holds no template.
   static ChatTemplate load_text(const std::filesystem::path& model, const Metadata& metadata,
                                 std::string text, std::string origin);

@@ -94,7 +94,7 @@ class Checkpoint {
   /// Knows these families instead of those that Canopy has.
   static Checkpoint open(const std::filesystem::path& model, std::span<const Family> families,
                          Holes holes = Holes::kRefused, Rows rows = Rows::kThere);
-  /// From parts already checked; for readers and tests.
+  /// Takes parts already checked; for readers and tests.
   Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
              std::vector<TensorEntry> tensors, ModelConfig config, Metadata metadata);
 

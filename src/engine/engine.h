@@ -142,7 +142,7 @@ class Engine {
   /// such a file, of another model, or damaged (each block has a checksum).
   LoadedPrompts load_prompts(const std::filesystem::path& file, std::string_view code);
 
-  /// For measurements; see engine_parts.h.
+  /// Serves measurements; see engine_parts.h.
   EngineParts parts();
 
  private:

@@ -108,7 +108,8 @@ TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
   return tree_beside_prompt(*cost_, weights_, step, rows, planned_);
 }
 
-/// For each token that the texts may still gain: what the draft takes to read what it has missed.
+/// Returns what the draft takes to read what it has missed, for each token that the texts may still
+/// gain.
 Seconds Replanner::catch_up(const SharingTexts& texts) const {
   if (texts.missed == 0 || !cost_->profile().drafting) return Seconds(0);
   const HardwareProfile::DraftCosts& draft = *cost_->profile().drafting;

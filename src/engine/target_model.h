@@ -33,7 +33,7 @@ class TargetModel {
   Stream& stream() { return stream_; }
   KvCaches& kv() { return kv_; }
   const KvCaches& kv() const { return kv_; }
-  /// For callers that run other models alike.
+  /// Serves callers that run other models alike.
   Transformer& transformer() { return transformer_; }
 
   /// One sweep; see Transformer::forward().

@@ -42,7 +42,7 @@ std::string origin_of(const std::string& url) {
          part_of(parsed.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
 }
 
-/// For messages: addresses that are signed hold a secret in their query.
+/// Names it in messages: addresses that are signed hold a secret in their query.
 std::string without_query(const std::string& url) {
   return printable(url.substr(0, url.find('?')), 300);
 }

@@ -42,7 +42,7 @@ class DraftSource {
  public:
   virtual ~DraftSource() = default;
 
-  /// For reports and the ledger.
+  /// Names it in reports and the ledger.
   virtual std::string name() const = 0;
   /// Returns the acceptance that its trees are planned with until texts have shown more, and where
   /// that is from, for the user: "assumed to be ...".

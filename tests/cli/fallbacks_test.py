@@ -22,7 +22,7 @@ MEMLOCK_ADVICE = "sudo prlimit --pid $$ --memlock=unlimited:unlimited"
 
 
 def refuse_io_uring(error):
-    """For preexec_fn: from here on io_uring_setup fails with `error`, as under a container's seccomp filter."""
+    """Serves as preexec_fn: from then on io_uring_setup fails with `error`, as under a container's seccomp filter."""
     load, jump_if_equal, give_back, allow = 0x20, 0x15, 0x06, 0x7FFF0000
     rules = [(load, 0, 0, 0), (jump_if_equal, 0, 1, IO_URING_SETUP), (give_back, 0, 0, 0x00050000 | error),
              (give_back, 0, 0, allow)]
@@ -37,7 +37,7 @@ def refuse_io_uring(error):
 
 
 def become_nobody():
-    """For preexec_fn: an ordinary user who may lock 8 MiB."""
+    """Serves as preexec_fn: an ordinary user who may lock 8 MiB."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))
     nobody = pwd.getpwnam("nobody")
     os.setgroups([])
@@ -60,7 +60,7 @@ def cached_share(path):
 
 
 def own_mounts():
-    """From here on this process's mounts are its own, and gone when it ends. False if refused."""
+    """Makes this process's mounts its own, gone when it ends. False if refused."""
     new_namespace, recursive_private = 0x00020000, 0x4000 | 0x40000
     return LIBC.unshare(new_namespace) == 0 and LIBC.mount(None, b"/", None, recursive_private, None) == 0
 

@@ -329,7 +329,7 @@ def growth_refused(folder):
 
 
 def become_nobody():
-    """For preexec_fn: an ordinary user."""
+    """Serves as preexec_fn: an ordinary user."""
     nobody = pwd.getpwnam("nobody")
     os.setgroups([])
     os.setgid(nobody.pw_gid)

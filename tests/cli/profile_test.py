@@ -1,4 +1,4 @@
-"""Which kept profile of the machine holds: one that the same code measured, whatever the program's version says."""
+"""The kept profile of the machine that holds: one that the same code measured, whatever the program's version says."""
 import json
 import os
 import pathlib

@@ -119,7 +119,7 @@ TEST(Streamer, PutsItsRingAndItsReaderWhereItIsTold) {
   EXPECT_EQ(preferring_maps(), before + 1);
 }
 
-/// From here on this thread's calls of mbind fail with EPERM, as under Docker's filter.
+/// Lets this thread's calls of mbind fail with EPERM from now on, as under Docker's filter.
 bool refuse_mbind() {
   const auto jump = [](unsigned k, unsigned char yes, unsigned char no) {
     return sock_filter{BPF_JMP | BPF_JEQ | BPF_K, yes, no, k};

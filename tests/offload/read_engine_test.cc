@@ -168,7 +168,7 @@ TEST(Fallbacks, FilesInSharedMemoryCanBeRead) {
   EXPECT_TRUE(std::equal(content.begin(), content.end(), slab.data()));
 }
 
-/// From here on, this thread alone is refused io_uring, as in a container.
+/// Refuses io_uring to this thread alone from now on, as in a container.
 bool forbid_io_uring() {
   std::array filter{sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                     sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
@@ -200,7 +200,7 @@ TEST(Fallbacks, WhereIoUringIsRefusedPreadTakesOverAndIsReported) {
   EXPECT_TRUE(mentions(notes, "io_uring is refused (Operation not permitted)"));
 }
 
-/// From here on, this thread alone is bound by the memlock limit, as an ordinary user is.
+/// Binds this thread alone by the memlock limit from now on, as an ordinary user is.
 bool drop_capabilities() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, 2> none{};

@@ -25,8 +25,8 @@ class KernelTraffic : public NvccKernels {
     run_sampling();
   }
 
-  /// For each kernel that ran: instructions of warps, bytes of sectors for each byte that lanes
-  /// asked for, and turns of the banks for each that there must be.
+  /// Measures each kernel that ran: instructions of warps, bytes of sectors for each byte that
+  /// lanes asked for, and turns of the banks for each that there must be.
   nlohmann::json measured() const {
     nlohmann::json kernels = nlohmann::json::object();
     for (const Kernel* const kernel : runner().module().used()) {

@@ -198,7 +198,7 @@ TEST(AcceptanceOfHeads, IsALevelsOwnAndNothingBehindTheLastHead) {
   const TreeShape shape = TreeShape::branching(std::array{2, 2});
   EXPECT_NEAR(expected_tokens(shape, acceptance), 1 + 0.8 * (1 + 0.5), 1e-12);
   EXPECT_EQ(best_tree(7, 9, acceptance).levels(), 3);
-  // For heads that are all alike, the best tree is that of one vector for all levels.
+  // Heads that are all alike have the best tree of one vector for all levels.
   const Acceptance alike = acceptance_of_heads(3, {{0.5, 0.2, 0.1}});
   for (const int nodes : {2, 5, 9, 13})
     EXPECT_EQ(best_tree(nodes, 4, alike), best_tree(nodes, 4, Acceptance{{0.5, 0.2, 0.1}}));

@@ -18,7 +18,8 @@ namespace canopy::cli {
 
 namespace {
 
-/// About `bytes` bytes of `text`, up to the end of a line if they have one, else of a character.
+/// Returns about `bytes` bytes of `text`, up to the end of a line if they have one, else of a
+/// character.
 std::string_view portion_of(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   if (const std::size_t line = text.rfind('\n', bytes - 1); line != text.npos)

@@ -20,8 +20,8 @@ class ProgressLine {
   bool wants_glimpse() const;
   void show_loading(std::uint64_t done, std::uint64_t all);  // bytes; thinned out
 
-  /// From here on text goes to stdout, through write(): the line is drawn below it if both share a
-  /// terminal.
+  /// Lets text go to stdout from now on, through write(): the line is drawn below it if both share
+  /// a terminal.
   void make_way_for_text();
   /// UTF-8, whole characters. Throws OutputError. A character that fills the terminal's last column
   /// waits for the next: no cursor that has been moved finds its place after it again.

@@ -85,7 +85,7 @@ void add_kv_heads(const ModelConfig& c, const Family& family, GgufMetadata& meta
   std::vector<std::int32_t> kv_heads;
   for (int layer = 0; layer < c.layers; ++layer) kv_heads.push_back(c.sizes(layer).kv_heads);
   add("head_count_kv", std::move(kv_heads));
-  // Which other readers ask for.
+  // Other readers ask for it.
   add("shared_kv_layers", std::uint32_t{0});
   metadata.emplace_back(std::string(family.gguf) + ".embedding_length_per_layer_input",
                         std::uint32_t{0});

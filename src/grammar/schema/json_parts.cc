@@ -43,7 +43,7 @@ StateId JsonParts::key_but(std::span<const Member> members) {
 
 StateId JsonParts::object(std::span<const Member> members, StateId additional) {
   const StateId close = automaton_.byte('}', Automaton::kReturn);
-  // From the last to the first: `next` is one of those that are left, `end` where all may be
+  // Goes from the last to the first: `next` is one of those that are left, `end` where all may be
   // absent.
   StateId next = Automaton::kDead, end = close;
   const auto behind_value = [&](StateId following, StateId ending) {
@@ -90,7 +90,7 @@ StateId JsonParts::array(std::span<const StateId> first, StateId item, std::uint
     const StateId inside = automaton_.fork(some, fewest == 0 ? close : Automaton::kDead);
     return automaton_.enter(automaton_.byte('[', spaced(inside)), need, left, Levels::kDeeper);
   }
-  // From the last to the first: `after` is what follows the item.
+  // Goes from the last to the first: `after` is what follows the item.
   StateId inside = Automaton::kDead;
   for (std::uint32_t i = known; i-- > 0;) {
     const StateId end = i + 1 == known ? after : spaced(close);

@@ -96,7 +96,7 @@ class Magnitudes {
     return whole_[key] = state;
   }
 
-  /// From `fewest` to `most` more digits before the point, whatever they are.
+  /// Takes `fewest` to `most` more digits before the point, whatever they are.
   StateId some_digits(int fewest, int most) {
     StateId state = Automaton::kDead;
     for (int more = 0; more <= most; ++more) {
