@@ -56,6 +56,14 @@ class SnapshotTest : public RecurrentTexts {
     for (std::size_t i = 0; i < got.size(); ++i)
       ASSERT_EQ(got[i], expected[index_of(first) + i]) << "row " << i << " after " << first;
   }
+  /// Expects a new text to go on after `length` of its tokens, with plain decoding's logits.
+  void expect_goes_on(Transformer& model, KvCaches& all, const std::vector<TokenId>& text,
+                      int length, const LogitRows& expected) {
+    const KvCaches::Loan loan = all.lend();
+    loan->reuse_prefix(text, *stream_);
+    ASSERT_EQ(loan->length(), length);
+    expect_plain(model, *loan, text, expected);
+  }
   static std::span<const TokenId> first_of(const std::vector<TokenId>& text, int count) {
     return std::span(text).first(index_of(count));
   }
@@ -73,10 +81,7 @@ TEST_P(SnapshotTest, ATextThatGoesOnFromAPromptsEndHasTheBitsOfOneReadAnew) {
         const KvCaches::Loan first = all.lend();
         read(model, *first, first_of(text, prompt));
       }
-      const KvCaches::Loan second = all.lend();
-      second->reuse_prefix(text, *stream_);
-      ASSERT_EQ(second->length(), prompt / 64 * 64);
-      expect_plain(model, *second, text, expected);
+      expect_goes_on(model, all, text, prompt / 64 * 64, expected);
     }
 }
 
@@ -102,10 +107,7 @@ TEST_P(SnapshotTest, ATextThatGoesOnFromATreesPathHasTheBitsOfOneReadAnew) {
              std::min<int>(1 + static_cast<int>(random_() % 64), end - first->length()));
       }
     }
-    const KvCaches::Loan second = all.lend();
-    second->reuse_prefix(text, *stream_);
-    ASSERT_EQ(second->length(), end / 64 * 64);
-    expect_plain(model, *second, text, expected);
+    expect_goes_on(model, all, text, end / 64 * 64, expected);
   }
 }
 
@@ -185,24 +187,11 @@ TEST_P(SnapshotTest, OneOfAnotherTextIsNotTaken) {
     EXPECT_EQ(loan->length(), 0) << "the two part where there is no snapshot";
     read(model, *loan, first_of(other, 290));
   }
-  {
-    const KvCaches::Loan loan = all.lend();
-    loan->reuse_prefix(other, *stream_);
-    EXPECT_EQ(loan->length(), 256);
-    expect_plain(model, *loan, other, others);
-  }
-  {
-    const KvCaches::Loan loan = all.lend();
-    loan->reuse_prefix(text, *stream_);
-    EXPECT_EQ(loan->length(), 256);
-    expect_plain(model, *loan, text, expected);
-  }
+  expect_goes_on(model, all, other, 256, others);
+  expect_goes_on(model, all, text, 256, expected);
   std::vector<TokenId> third = text;  // where the two parted, a snapshot was taken
   third[151] = (third[151] + 1) % config_.vocab;
-  const KvCaches::Loan loan = all.lend();
-  loan->reuse_prefix(third, *stream_);
-  EXPECT_EQ(loan->length(), 128);
-  expect_plain(model, *loan, third, decoded(third));
+  expect_goes_on(model, all, third, 128, decoded(third));
 }
 
 TEST_P(SnapshotTest, TheOneUsedLeastRecentlyGoesFirst) {
