@@ -26,8 +26,8 @@ struct Session::Impl {
   RecentTokens recent;
   std::vector<Sequence> running;
   SweepReport last;
-  LinkReport told_of = m.link();  // by the last report: links go on between sweeps
-  std::vector<RankFigures> told_of_ranks =
+  LinkReport reported_link = m.link();  // by the last report: links go on between sweeps
+  std::vector<RankFigures> reported_ranks =
       m.cluster ? m.cluster->figures() : std::vector<RankFigures>();
   bool pool_is_full = false;  // of KV blocks: nobody is admitted until somebody ends
 

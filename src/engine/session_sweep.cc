@@ -220,11 +220,11 @@ void Session::Impl::account_for(Clock::time_point begun, Clock::time_point grown
   last.compute = m.target->times().total();
   last.drafting = grown - begun;
   const LinkReport moved = m.link();
-  last.link = moved - std::exchange(told_of, moved);
+  last.link = moved - std::exchange(reported_link, moved);
   last.pool = m.pool();
-  for (std::size_t rank = 0; rank < told_of_ranks.size(); ++rank) {
+  for (std::size_t rank = 0; rank < reported_ranks.size(); ++rank) {
     const RankFigures& now = m.cluster->figures()[rank];
-    last.ranks.push_back(now - std::exchange(told_of_ranks[rank], now));
+    last.ranks.push_back(now - std::exchange(reported_ranks[rank], now));
   }
   if (last.prompt_rows == 0) m.learn_routes(last.texts * last.tree_nodes, last.link.expert_misses);
   if (m.draft_times) m.draft_times->times();
