@@ -317,7 +317,7 @@ Packing compare_forms(const PlanRequest& request, const Plan& plan, const SweepL
     try {
       packing.forms.back().seconds =
           plan_for(changed, other.target).prediction->best.per_token().count();
-    } catch (const Error&) {  // its units are larger than the budget has room for
+    } catch (const BudgetError&) {  // its units are larger than the budget has room for
     }
   }
   return packing;
