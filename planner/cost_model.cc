@@ -174,7 +174,7 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
     all.total += own;
     all.exchange += exchange;
   }
-  all.embed = profile_.embed.at(rows);
+  if (!weights.table_rests) all.embed = profile_.embed.at(rows);
   all.total += all.embed;
   return all;
 }

@@ -46,6 +46,7 @@ struct WeightPlan {
   std::vector<SweepUnit> units;
   std::uint64_t ring_bytes = 0, resident_bytes = 0;
   bool uploaded = false;
+  bool table_rests = false;           // the embedding's, so that its rows take no time
   std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
   ExpertReads experts;                // next to the units
   std::optional<int> least_stay;      // of these, where texts have taken all that they may

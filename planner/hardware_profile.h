@@ -23,7 +23,7 @@ struct HardwareProfile {
 
   double link_bytes_per_second = 0;    // from disk, while compute goes on
   double upload_bytes_per_second = 0;  // to a device with memory of its own; 0: none such
-  Curve embed = {};                    // rows -> s, fetching their embeddings
+  Curve embed = {};                    // rows -> s, fetching their embeddings from disk
   /// A kind of layer: rows -> s of each unit's arithmetic, after a short text. A curve of a
   /// unit that it lacks has no knots.
   struct LayerCosts {

@@ -183,6 +183,16 @@ TEST_F(EngineTest, ABudgetTooSmallIsRefusedWithTheSmallestThatWouldDo) {
   }
 }
 
+TEST_F(EngineTest, APlanSaysWhetherTheEmbeddingsTableRests) {
+  for (const auto& [resident, rests] : {std::pair{"all", true}, std::pair{"none", false}}) {
+    EngineOptions o = options(SpeculationMethod::kNone);
+    if (!rests) o.plan.resident = 0;
+    const Engine engine(models(false), o);
+    EXPECT_EQ(engine.plan().resident, rests) << resident;
+    EXPECT_EQ(engine.plan().weights.table_rests, rests) << resident;
+  }
+}
+
 /// Exact log probabilities of the next token after `text`, from the model itself.
 std::vector<double> next_logprobs(Engine& engine, std::vector<TokenId> text) {
   Request r;

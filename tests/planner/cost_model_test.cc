@@ -225,5 +225,18 @@ TEST(CostModel, RowsOfAPromptCostAllButTheHead) {
   EXPECT_NEAR((model.step(query, weights).compute - alone).count(), 10 * (20 * 2e-4 + 1e-6), 1e-9);
 }
 
+TEST(CostModel, RowsOfATableThatRestsTakeNoTime) {
+  HardwareProfile profile = made_up_profile();
+  const TreeShape root;
+  const StepQuery query{.shape = &root};
+  WeightPlan weights = made_up_weights(0);
+  const Seconds read = CostModel(profile).step(query, weights).step;
+  const Seconds fetched = profile.embed.at(1);
+  ASSERT_GT(fetched.count(), 0);
+  weights.table_rests = true;
+  EXPECT_NEAR((read - CostModel(profile).step(query, weights).step).count(), fetched.count(),
+              1e-12);
+}
+
 }  // namespace
 }  // namespace canopy

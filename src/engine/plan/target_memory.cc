@@ -264,6 +264,7 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   WeightPlan seen;
   seen.ring_bytes = place.ring;
   seen.uploaded = on_device;
+  seen.table_rests = place.resident || place.residency.table != Tier::kDisk;
   seen.resident_bytes = resident_of(place, on_device);
   if (on_device) seen.disk_bytes = place.sweep;
   if (place.expert_slots > 0) {
