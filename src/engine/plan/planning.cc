@@ -236,7 +236,10 @@ PlannerInput Planning::planner_input() {
     input.max_nodes = std::min(input.max_nodes, kRecurrentLevels);
   input.plain = asked_ == SpeculationMethod::kAuto;
   input.valued = row_of(asked_).growth == Growth::Kind::kValued;
-  if (input.valued) {
+  // Children that are drawn cannot be chosen by their chances.
+  const bool may_be_valued = asked_ == SpeculationMethod::kAuto && !input.sampled &&
+                             drafts_.outer && !request_.draft && !request_.probe;
+  if (input.valued || may_be_valued) {
     const ChanceKind kind = chance_kind(request_.temperature);
     input.gain.emplace(request_.calibrated.of(kind).sizes, kind, input.acceptance);
   }
