@@ -55,8 +55,8 @@ struct Method {
   std::optional<InexactRule::Kind> inexact = {};
 };
 
-/// kAuto: of kSequoia, kChain, kNone and, at temperature 0, kCalibrated what the planner predicts
-/// to be the fastest.
+/// kAuto: of kSequoia, kChain, kNone and, at temperature 0, kCalibrated (on CPUs) what the planner
+/// predicts to be the fastest.
 inline constexpr std::array kMethods{
     Method{SpeculationMethod::kAuto, "auto", TreeForm::kBest, Drawing::kSequoia},
     Method{SpeculationMethod::kNone, "none", TreeForm::kNone, Drawing::kSequoia},

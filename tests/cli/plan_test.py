@@ -38,7 +38,9 @@ class Plan(support.TempDirCase):
     def test_it_says_what_was_considered_and_what_would_help(self):
         plan = run_json("plan", *self.models, "--memory", "700M")
         kinds = {candidate["kind"] for candidate in plan["candidates"]}
-        self.assertEqual(kinds, {"plain", "chain", "tree"})
+        self.assertEqual(kinds, {"plain", "chain", "tree", "calibrated"})
+        drawn = run_json("plan", *self.models, "--memory", "700M", "--temp", ".6")
+        self.assertEqual({candidate["kind"] for candidate in drawn["candidates"]}, {"plain", "chain", "tree"})
         least = min(candidate["seconds_per_token"] for candidate in plan["candidates"])
         self.assertLessEqual(plan["plan"]["seconds_per_token"], 1.002 * least)
         self.assertEqual(set(plan["with"]),
@@ -124,7 +126,7 @@ class Plan(support.TempDirCase):
             return run_json("plan", *self.models, "--memory", "300M", "--resident", "none", "--profile", there)
 
         slow = spec_with(link_bytes_per_second=1e6)
-        self.assertEqual(slow["plan"]["kind"], "tree")
+        self.assertEqual(slow["plan"]["kind"], "calibrated")
         self.assertEqual(slow["plan"]["bottleneck"], "link")
         self.assertGreater(slow["plan"]["tree_size"], 100)
         costly = {k: [[x, 100.0] for x, _ in v] for k, v in profile["drafting"].items() if k != "context"}

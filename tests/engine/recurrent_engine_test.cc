@@ -25,6 +25,8 @@ TEST_P(RecurrentEngine, TreesOfEveryKindAndSizeLeadToPlainDecodingsText) {
                                       {SpeculationMethod::kSequoia, 9},
                                       {SpeculationMethod::kSequoia, 64},
                                       {SpeculationMethod::kTopK, 33},
+                                      {SpeculationMethod::kCalibrated, 33},
+                                      {SpeculationMethod::kCalibrated, 64},
                                       {SpeculationMethod::kGsd, 24}}) {
     Engine engine = make(method, nodes);
     const TextReport report = engine.generate(request);

@@ -210,22 +210,24 @@ TEST_F(ValuedTrees, DraftLessWhereForwardsAreDear) {
   EXPECT_GT(dear, 0);
 }
 
-TEST_F(ValuedTrees, AreTakenWhereTheyAreAskedForAlone) {
-  EngineOptions o = options(SpeculationMethod::kAuto);
-  // Evidence that they bring half as much again as trees by rank.
-  const Acceptance acceptance = default_acceptance(0);
-  for (int nodes = 2; nodes <= 1024; nodes *= 2)
-    for (int i = 0; i < 4000; ++i)
-      o.plan.calibrated.greedy.sizes.observe(
-          nodes, 1.5 * expected_tokens(best_tree(nodes, 32, acceptance), acceptance));
-  const Engine chosen(models(true), o);
-  EXPECT_NE(chosen.plan().method, kCalibrated);
-  EXPECT_FALSE(chosen.plan().prediction->best.valued);
-  o.plan.method = kCalibrated;
-  const Engine asked(models(true), o);
-  EXPECT_TRUE(asked.plan().adaptive);
-  EXPECT_TRUE(asked.plan().prediction->best.valued);
-  EXPECT_LT(asked.plan().prediction->best.per_token(), chosen.plan().prediction->best.per_token());
+TEST_F(ValuedTrees, AreTakenAtTemperatureZeroWhereTheyArePredictedToBeFaster) {
+  const auto chosen = [](double temperature, double gain) {
+    EngineOptions o = options(SpeculationMethod::kAuto, 0, 0, temperature);
+    // Evidence of their tokens, `gain` times those of trees by rank.
+    const Acceptance acceptance = default_acceptance(temperature);
+    for (int nodes = 2; nodes <= 1024; nodes *= 2)
+      for (int i = 0; i < 4000; ++i)
+        for (CalibratedKind* kind : {&o.plan.calibrated.greedy, &o.plan.calibrated.sampled})
+          kind->sizes.observe(nodes,
+                              gain * expected_tokens(best_tree(nodes, 32, acceptance), acceptance));
+    const Engine engine(models(true), o);
+    EXPECT_TRUE(engine.plan().adaptive);
+    EXPECT_EQ(engine.plan().prediction->best.valued, engine.plan().method == kCalibrated);
+    return engine.plan().method;
+  };
+  EXPECT_EQ(chosen(0, 1.5), kCalibrated);
+  EXPECT_NE(chosen(0, 0.8), kCalibrated);
+  EXPECT_NE(chosen(0.6, 1.5), kCalibrated) << "children are drawn";
 }
 
 TEST_F(ValuedTrees, FollowTheTextsWhereNobodyGivesTheirSize) {

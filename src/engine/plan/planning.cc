@@ -236,9 +236,10 @@ PlannerInput Planning::planner_input() {
     input.max_nodes = std::min(input.max_nodes, kRecurrentLevels);
   input.plain = asked_ == SpeculationMethod::kAuto;
   input.valued = row_of(asked_).growth == Growth::Kind::kValued;
-  // Children that are drawn cannot be chosen by their chances.
+  // Children that are drawn cannot be chosen by their chances; no GPU has run the kernels yet.
   const bool may_be_valued = asked_ == SpeculationMethod::kAuto && !input.sampled &&
-                             drafts_.outer && !request_.draft && !request_.probe;
+                             drafts_.outer && !request_.draft && !request_.probe &&
+                             !request_.device_memory;
   if (input.valued || may_be_valued) {
     const ChanceKind kind = chance_kind(request_.temperature);
     input.gain.emplace(request_.calibrated.of(kind).sizes, kind, input.acceptance);
