@@ -14,13 +14,13 @@
 #include "src/base/error.h"
 #include "src/base/size_text.h"
 #include "src/engine/engine_parts.h"
+#include "src/measure/fitted_costs.h"
 #include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
 namespace {
 
-constexpr int kRowsAfterText = 16;                 // that attend to a long text
 constexpr std::array kFewRows{1, 4, 16, 64, 256};  // of the first round
 constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128, 256, kMostTimedRows};
 // A tree whose arithmetic takes this many times the link's and the single row's is never the best.
@@ -35,61 +35,8 @@ constexpr int kLongRows = 32;  // a sweep of more is long, and one round of it w
 constexpr double kBusy = 0.95;
 constexpr Sampling kSampling{.temperature = 0.6f};
 
-// Names of samples, and what their sizes are.
-constexpr const char *kLink = "link", *kUpload = "upload";  // bytes
-constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp = "mlp",
-                     *kHead = "head";              // rows
-constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
-constexpr const char *kText = "text", *kDraftText = "draft text";  // tokens before the rows
-constexpr const char* kVerify = "verify";                          // nodes
-
-/// The name of samples of a kind of layer; the first kind's has no number.
-std::string of_kind(const char* name, std::size_t kind) {
-  return kind == 0 ? name : std::string(name) + " of kind " + std::to_string(kind);
-}
-
-const char* name_of(Drawing drawing) {
-  return drawing == Drawing::kTopK ? "level, greedy" : "level, sampled";  // rows
-}
-
 std::size_t rounds_for(int rows, int round) {
   return static_cast<std::size_t>(rows <= kLongRows ? round : 1);
-}
-
-Seconds median(std::vector<Seconds> times) {
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
-
-Sample sum_of(std::span<const Sample> samples) {
-  Sample sum;
-  for (const Sample& sample : samples) sum = {sum.x + sample.x, sum.t + sample.t};
-  return sum;
-}
-
-/// Bytes per second; 0 where nothing was timed.
-double rate_of(std::span<const Sample> samples) {
-  const Sample sum = sum_of(samples);
-  return sum.t.count() > 0 ? sum.x / sum.t.count() : 0;
-}
-
-/// Seconds per row and token of text that is seen: what the times grow by, from no text to some.
-/// `window`: the most tokens that are; 0: all.
-Seconds slope_of(std::span<const Sample> samples, int window = 0) {
-  std::vector<Seconds> near;
-  for (const Sample& sample : samples)
-    if (sample.x == 0) near.push_back(sample.t);
-  require(!near.empty(), "attention without a text was not timed");
-  const Seconds without = median(near);
-  std::vector<Seconds> slopes;
-  for (const Sample& sample : samples)
-    if (sample.x > 0)
-      slopes.push_back(
-          std::max(Seconds(0), sample.t - without) /
-          (kRowsAfterText * (window == 0 ? sample.x : std::min<double>(sample.x, window))));
-  require(!slopes.empty(), "attention to a text was not timed");
-  return median(slopes);
 }
 
 class StepCosts {
@@ -447,18 +394,6 @@ class StepCosts {
   std::optional<ShapeGrower> grower_;
 };
 
-Curve level_curve(std::span<const Sample> trees) {
-  std::vector<Seconds> of_one;
-  for (const Sample& sample : trees)
-    if (sample.x == 1) of_one.push_back(sample.t);
-  require(!of_one.empty(), "the narrowest tree was not timed");
-  const Seconds root = median(of_one) / 2;
-  std::vector<Sample> levels;
-  for (const Sample& sample : trees)
-    levels.push_back({sample.x, std::max(Seconds(0), sample.t - root)});
-  return Curve::fit(levels);
-}
-
 }  // namespace
 
 TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
@@ -466,32 +401,6 @@ TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
 std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop) {
   return StepCosts(engine, timing, samples, stop).run();
-}
-
-void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
-               HardwareProfile& profile) {
-  profile.link_bytes_per_second = rate_of(samples.all(kLink));
-  profile.upload_bytes_per_second = rate_of(samples.all(kUpload));
-  profile.embed = Curve::fit(samples.all(kEmbed));
-  profile.layers.assign(kinds.size(), {});
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    HardwareProfile::LayerCosts& layer = profile.layers[kind];
-    if (const auto timed = samples.all(of_kind(kAttention, kind)); !timed.empty()) {
-      layer.attention = Curve::fit(timed);
-      if (kinds[kind].attention)  // a delta net's step is the same after any text
-        layer.context = slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window);
-    }
-    if (const auto timed = samples.all(of_kind(kMlp, kind)); !timed.empty())
-      layer.mlp = Curve::fit(timed);
-  }
-  profile.head = Curve::fit(samples.all(kHead));
-  std::vector<Seconds> verify = samples.times(kVerify, 1);
-  require(!verify.empty(), "verification was not timed");
-  profile.verify = median(std::move(verify));
-  if (samples.all(kDraftText).empty()) return;
-  profile.drafting = {level_curve(samples.all(name_of(Drawing::kTopK))),
-                      level_curve(samples.all(name_of(Drawing::kSequoia))),
-                      slope_of(samples.all(kDraftText))};
 }
 
 }  // namespace canopy

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/hardware_profile.h"
 #include "planner/tree_shape.h"
 #include "src/engine/engine.h"
 #include "src/measure/measured_samples.h"
@@ -28,9 +27,5 @@ struct StepTiming {
 /// Throws Error; Stopped on request: `samples` has what was timed before.
 std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop);
-
-/// Makes a profile's costs of what was timed, all that is needed. `kinds`: of layers.
-void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
-               HardwareProfile& profile);
 
 }  // namespace canopy

@@ -1,0 +1,35 @@
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "planner/hardware_profile.h"
+#include "src/checkpoint/model_config.h"
+#include "src/measure/measured_samples.h"
+#include "src/speculation/growers/shape_grower.h"
+
+namespace canopy {
+
+// Names of samples, and what their sizes are.
+inline constexpr const char *kLink = "link", *kUpload = "upload";  // bytes
+inline constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp = "mlp",
+                            *kHead = "head";              // rows
+inline constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
+inline constexpr const char *kText = "text", *kDraftText = "draft text";  // tokens before the rows
+inline constexpr const char* kVerify = "verify";                          // nodes
+
+/// Returns the name of samples of a kind of layer; the first kind's has no number.
+std::string of_kind(const char* name, std::size_t kind);
+const char* name_of(Drawing drawing);  // of a level's samples: rows
+
+inline constexpr int kRowsAfterText = 16;  // that attend to a long text
+
+Seconds median(std::vector<Seconds> times);  // of one at least
+/// Bytes per second; 0 where nothing was timed.
+double rate_of(std::span<const Sample> samples);
+
+/// Makes a profile's costs of what was timed, all that is needed. `kinds`: of layers.
+void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
+               HardwareProfile& profile);
+
+}  // namespace canopy
