@@ -15,6 +15,10 @@ std::uint64_t WeightPlan::sweep_bytes() const {
   return sum;
 }
 
+bool WeightPlan::reads() const {
+  return sweep_bytes() > 0 || (experts.bytes > 0 && experts.absent() > 0);
+}
+
 bool WeightPlan::gives_way() const {
   return least_stay || std::ranges::any_of(units, &SweepUnit::gives_way);
 }
@@ -121,6 +125,10 @@ Seconds CostModel::draft(const StepQuery& query) const {
   return sum;
 }
 
+double CostModel::share_of_time(const WeightPlan& weights) const {
+  return weights.reads() ? 1 : profile_.at_rest;
+}
+
 double CostModel::bandwidth(const WeightPlan& weights) const {
   if (weights.sweep_bytes() == 0 && weights.experts.bytes == 0) return 1;  // nothing asks for it
   const double speed =
@@ -143,7 +151,8 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
     if (!kind.attention.knots().empty()) layer.attention = kind.attention.at(rows);
     if (!kind.mlp.knots().empty()) layer.mlp = kind.mlp.at(rows);
   }
-  const Seconds head = profile_.head.at(head_rows);
+  const double share = share_of_time(weights);
+  const Seconds head = share * profile_.head.at(head_rows);
   const auto cost_of = [&](const SweepUnit& unit) {
     const double own = unit.gathered > 0 ? network_.share : 1;
     if (unit.kind == UnitKind::kHead) return own * unit.share * head;
@@ -151,7 +160,7 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
     if (unit.layer_kind < layers.size()) {
       const Layer& layer = layers[unit.layer_kind];
       cost = unit.kind == UnitKind::kMlp ? layer.mlp : layer.attention;
-      if (cost) *cost *= own;
+      if (cost) *cost *= own * share;
       if (cost && unit.kind == UnitKind::kAttention)
         *cost +=
             layer.per_token * (unit.window == 0 ? context : std::min<double>(context, unit.window));
@@ -202,7 +211,7 @@ std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double
 
 StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) const {
   StepCost cost;
-  cost.draft = draft(query);
+  cost.draft = share_of_time(weights) * draft(query);
   cost.verify = query.tokens * query.sequences * profile_.verify;
   const int nodes = query.shape->size() * query.sequences;
   const Arithmetic target = arithmetic(nodes + query.prompt_rows, nodes, query.context, weights);

@@ -52,6 +52,7 @@ struct WeightPlan {
   std::optional<int> least_stay;      // of these, where texts have taken all that they may
   ExpertReads host_experts;           // of these, what the host reads from disk, where uploaded
   std::uint64_t sweep_bytes() const;  // of the units
+  bool reads() const;                 // something travels in some sweep
   bool gives_way() const;             // some unit does, or experts do
   WeightPlan when_full() const;       // where texts have taken all the memory that they may
 };
@@ -109,6 +110,8 @@ class CostModel {
 
  private:
   Seconds draft(const StepQuery& query) const;
+  /// The share of what was measured while weights travelled.
+  double share_of_time(const WeightPlan& weights) const;
   Seconds link(const WeightPlan& weights) const;
   /// Time that each unit takes, and the embedding before them.
   struct Arithmetic {

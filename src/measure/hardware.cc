@@ -30,7 +30,8 @@ namespace {
 
 constexpr int kLayers = 2;   // of a target whose layers are alike: their units are repetitions
 constexpr int kText = 1024;  // tokens after which attention is measured a second time
-constexpr std::chrono::seconds kClosing{1};  // of a measurement's time, to free what was loaded
+constexpr std::chrono::seconds kClosing{1};     // of a measurement's time, to free what was loaded
+constexpr std::chrono::seconds kTimeAtRest{1};  // to time weights that rest, which are read again
 constexpr std::chrono::milliseconds kLeastWait{500}, kMostWait{2000};  // until memory is free
 constexpr Seconds kOften{0.5};  // between two lines of progress
 
@@ -126,6 +127,27 @@ std::unique_ptr<Engine> open_probe(const ModelFiles& models, const EngineOptions
   }
 }
 
+/// Opens an engine of the same layers whose weights all rest; none where they do not fit.
+std::unique_ptr<Engine> open_at_rest(const ModelFiles& models, const EngineOptions& options,
+                                     const std::stop_token& stop) {
+  ModelFiles few = few_layers(models);
+  few.draft.reset();
+  std::uint64_t bytes = 0;
+  for (const TensorEntry& tensor : few.target.tensors()) bytes += tensor.bytes;
+  if (bytes > options.plan.memory) return nullptr;
+  EngineOptions rest = probe_of(few, options);
+  rest.plan.resident.reset();
+  rest.plan.from_disk = false;
+  rest.plan.max_prompt = rest.plan.logit_rows = rest.plan.context =
+      std::min(kMostRowsAtRest, learned_positions(few));
+  try {
+    auto engine = std::make_unique<Engine>(std::move(few), rest, LoadProgress(), stop);
+    return engine->plan().resident ? std::move(engine) : nullptr;
+  } catch (const BudgetError&) {
+    return nullptr;
+  }
+}
+
 /// Returns the device's own name. A GPU is not opened for that: it would take memory there.
 std::string name_of_device(const EngineOptions& options) {
   if (options.device.kind == "cuda" && !options.make_device) {
@@ -174,10 +196,15 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   };
   std::unique_ptr<Engine> engine = open_probe(models, options, on_load, stop);
   const Seconds opening = since(start);
-  const std::string timed =
-      time_steps(*engine, {layers_by_kind(models.target.config()), most - kClosing, before_step},
-                 samples, stop);
+  StepTiming timing{layers_by_kind(models.target.config()), most - kClosing - opening - kTimeAtRest,
+                    before_step};
+  const std::string timed = time_steps(*engine, timing, samples, stop);
+  const bool shares_memory = !engine->plan().device;
   engine.reset();
+  timing.until = most - kClosing;
+  if (shares_memory && Clock::now() + opening < timing.until)
+    if (const auto resting = open_at_rest(models, options, stop))
+      time_at_rest(*resting, timing, samples, stop);
   HardwareMeasurement done;
   HardwareProfile& profile = done.profile;
   put_costs(samples, models.target.config().layer_kinds, profile);

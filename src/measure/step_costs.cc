@@ -22,6 +22,7 @@ namespace canopy {
 namespace {
 
 constexpr std::array kFewRows{1, 4, 16, 64, 256};  // of the first round
+constexpr std::array kRowsAtRest{1, 4, kMostRowsAtRest};
 constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128, 256, kMostTimedRows};
 // A tree whose arithmetic takes this many times the link's and the single row's is never the best.
 constexpr double kEnough = 4;
@@ -49,6 +50,18 @@ class StepCosts {
         timing_(timing),
         samples_(samples),
         stop_(stop) {}
+
+  void run_at_rest() {
+    more_ = true;
+    for (const int rows : kRowsAtRest) {
+      if (!can_sweep(rows) || !samples_.times(kAtRest, rows).empty()) continue;
+      step("a sweep of " + in_rows(rows) + " where all weights rest", [&] {
+        sweep(rows, 0);  // into caches that the processor has, as in the middle of a run
+        for (int round = 0; round < kRounds; ++round)
+          samples_.add(kAtRest, {static_cast<double>(rows), all_of(sweep(rows, 0))});
+      });
+    }
+  }
 
   std::string run() {
     time_link();
@@ -127,20 +140,17 @@ class StepCosts {
 
   void time_sweep(int rows, int round) {
     if (samples_.times(kArithmetic, rows).size() >= rounds_for(rows, round)) return;
-    step("a sweep of " + std::to_string(rows) + (rows == 1 ? " token" : " tokens"), [&] {
+    step("a sweep of " + in_rows(rows), [&] {
       const Times times = sweep(rows, 0);
       const auto add = [&](const char* name, Seconds t) {
         samples_.add(name, {static_cast<double>(rows), t});
       };
-      Seconds layers{};
-      for (const Times::OfUnit& unit : times.units) {
+      for (const Times::OfUnit& unit : times.units)
         add(of_kind(unit.kind == UnitKind::kMlp ? kMlp : kAttention, unit.layer_kind).c_str(),
             unit.time);
-        layers += unit.time * layers_like(unit.layer_kind);
-      }
       add(kHead, times.head);
       add(kEmbed, times.embed);
-      add(kArithmetic, times.head + layers);
+      add(kArithmetic, all_of(times));
     });
   }
 
@@ -310,6 +320,15 @@ class StepCosts {
     Seconds embed{}, head{};
     std::vector<OfUnit> units;  // but for the head's
   };
+  /// Arithmetic of the target's layers, as these took it, and of the head.
+  Seconds all_of(const Times& times) const {
+    Seconds all = times.head;
+    for (const Times::OfUnit& unit : times.units) all += unit.time * layers_like(unit.layer_kind);
+    return all;
+  }
+  static std::string in_rows(int rows) {
+    return std::to_string(rows) + (rows == 1 ? " token" : " tokens");
+  }
   Times sweep(int rows, int text) {
     const auto start = Clock::now();
     forward(rows, text);
@@ -401,6 +420,11 @@ TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
 std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop) {
   return StepCosts(engine, timing, samples, stop).run();
+}
+
+void time_at_rest(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
+                  const std::stop_token& stop) {
+  StepCosts(engine, timing, samples, stop).run_at_rest();
 }
 
 }  // namespace canopy

@@ -13,6 +13,8 @@ namespace canopy {
 
 /// The most rows of a sweep, or of a level of the draft, that are timed.
 inline constexpr int kMostTimedRows = 512;
+/// The same where all weights rest.
+inline constexpr int kMostRowsAtRest = 16;
 /// A root, `width` children, a child of each: a level of one row and one of `width`.
 TreeShape two_levels(int width);
 
@@ -27,5 +29,10 @@ struct StepTiming {
 /// Throws Error; Stopped on request: `samples` has what was timed before.
 std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop);
+
+/// Times sweeps of an engine of a few of a target's layers, all of whose weights rest, while there
+/// is time. Throws as time_steps does.
+void time_at_rest(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
+                  const std::stop_token& stop);
 
 }  // namespace canopy

@@ -225,6 +225,27 @@ TEST(CostModel, RowsOfAPromptCostAllButTheHead) {
   EXPECT_NEAR((model.step(query, weights).compute - alone).count(), 10 * (20 * 2e-4 + 1e-6), 1e-9);
 }
 
+TEST(CostModel, WhatRestsIsComputedWithoutReadsInTheWay) {
+  HardwareProfile profile = made_up_profile();
+  const TreeShape shape = TreeShape::sequences(2, 2);
+  const StepQuery query{.shape = &shape};
+  WeightPlan weights = made_up_weights(0);
+  weights.table_rests = true;
+  const StepCost slow = CostModel(profile).step(query, weights);
+  profile.at_rest = 0.75;
+  const CostModel model(profile);
+  const StepCost quick = model.step(query, weights);
+  EXPECT_NEAR(quick.compute.count(), 0.75 * slow.compute.count(), 1e-12);
+  EXPECT_NEAR(quick.draft.count(), 0.75 * slow.draft.count(), 1e-12);
+  EXPECT_EQ(quick.verify, slow.verify);
+  EXPECT_EQ(model.step(query, made_up_weights(1'000'000'000)).compute,
+            CostModel(made_up_profile()).step(query, made_up_weights(1'000'000'000)).compute);
+  weights.experts = {20, 8, 2, 1000, 159};
+  EXPECT_EQ(model.step(query, weights).compute, slow.compute) << "an expert may have to come";
+  weights.experts.stay = 160;
+  EXPECT_EQ(model.step(query, weights).compute, quick.compute);
+}
+
 TEST(CostModel, RowsOfATableThatRestsTakeNoTime) {
   HardwareProfile profile = made_up_profile();
   const TreeShape root;

@@ -60,6 +60,8 @@ void print(const HardwareProfile& p) {
       cells.push_back(x <= curve->knots().back().x ? fixed(curve->at(x).count() * 1e3, 2) : "-");
     std::cout << table.row(cells);
   }
+  if (p.at_rest < 1)
+    std::cout << "where all weights rest: " << fixed(100 * p.at_rest, 0) << "% of these times\n";
 }
 
 }  // namespace
