@@ -21,8 +21,8 @@
 #include "src/checkpoint/model_tensors.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
-#include "src/measure/fitted_costs.h"
-#include "src/measure/step_costs.h"
+#include "src/measure/steps/fitted_costs.h"
+#include "src/measure/steps/step_costs.h"
 
 namespace canopy {
 

@@ -13,7 +13,7 @@
 
 #include "planner/hardware_profile.h"
 #include "src/engine/engine.h"
-#include "src/measure/measured_samples.h"
+#include "src/measure/steps/measured_samples.h"
 
 namespace canopy {
 

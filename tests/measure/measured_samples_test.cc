@@ -1,4 +1,4 @@
-#include "src/measure/measured_samples.h"
+#include "src/measure/steps/measured_samples.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include "planner/hardware_profile.h"
 #include "src/checkpoint/model_config.h"
-#include "src/measure/measured_samples.h"
+#include "src/measure/steps/measured_samples.h"
 #include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {

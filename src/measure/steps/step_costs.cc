@@ -1,5 +1,5 @@
 // The parts of a step, timed on real sweeps over the first layers of the target.
-#include "src/measure/step_costs.h"
+#include "src/measure/steps/step_costs.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/size_text.h"
 #include "src/engine/engine_parts.h"
-#include "src/measure/fitted_costs.h"
+#include "src/measure/steps/fitted_costs.h"
 #include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {

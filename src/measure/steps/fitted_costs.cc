@@ -1,4 +1,4 @@
-#include "src/measure/fitted_costs.h"
+#include "src/measure/steps/fitted_costs.h"
 
 #include <algorithm>
 #include <map>

@@ -7,7 +7,7 @@
 
 #include "planner/tree_shape.h"
 #include "src/engine/engine.h"
-#include "src/measure/measured_samples.h"
+#include "src/measure/steps/measured_samples.h"
 
 namespace canopy {
 
