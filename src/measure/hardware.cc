@@ -195,7 +195,7 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
     before_step("reading the models, " + format_size(done) + " of " + format_size(all));
   };
   std::unique_ptr<Engine> engine = open_probe(models, options, on_load, stop);
-  const Seconds opening = since(start);
+  const Clock::duration opening = Clock::now() - start;
   StepTiming timing{layers_by_kind(models.target.config()), most - kClosing - opening - kTimeAtRest,
                     before_step};
   const std::string timed = time_steps(*engine, timing, samples, stop);
@@ -223,8 +223,9 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   const auto now = Clock::now();
   wait_until_free(free, std::clamp(most, now + kLeastWait, now + kMostWait), stop);
   if (const Seconds all = since(start); all > how.most_time)
-    done.why_long = format_seconds(all) + ": reading the models " + format_seconds(opening) + ", " +
-                    timed + ", until their memory was free " + format_seconds(since(now));
+    done.why_long = format_seconds(all) + ": reading the models " +
+                    format_seconds(Seconds(opening)) + ", " + timed +
+                    ", until their memory was free " + format_seconds(since(now));
   return done;
 }
 

@@ -38,7 +38,7 @@ Seconds slope_of(std::span<const Sample> samples, int window = 0) {
 /// 1, which it is where nothing was timed at rest.
 double share_at_rest(const MeasuredSamples& samples) {
   std::map<double, std::vector<Seconds>> at_rest;  // by rows
-  for (const Sample& sample : samples.all(kAtRest)) at_rest[sample.x].push_back(sample.t);
+  for (const Sample& sample : samples.all(kTimedAtRest)) at_rest[sample.x].push_back(sample.t);
   double sum = 0;
   int sizes = 0;
   for (auto& [rows, times] : at_rest) {

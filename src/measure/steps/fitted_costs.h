@@ -15,7 +15,7 @@ inline constexpr const char *kLink = "link", *kUpload = "upload";  // bytes
 inline constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp = "mlp",
                             *kHead = "head";              // rows
 inline constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
-inline constexpr const char* kAtRest = "at rest";         // the same, of weights that rest
+inline constexpr const char* kTimedAtRest = "at rest";    // the same, of weights that rest
 inline constexpr const char *kText = "text", *kDraftText = "draft text";  // tokens before the rows
 inline constexpr const char* kVerify = "verify";                          // nodes
 

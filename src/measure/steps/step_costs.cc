@@ -54,11 +54,11 @@ class StepCosts {
   void run_at_rest() {
     more_ = true;
     for (const int rows : kRowsAtRest) {
-      if (!can_sweep(rows) || !samples_.times(kAtRest, rows).empty()) continue;
+      if (!can_sweep(rows) || !samples_.times(kTimedAtRest, rows).empty()) continue;
       step("a sweep of " + in_rows(rows) + " where all weights rest", [&] {
         sweep(rows, 0);  // into caches that the processor has, as in the middle of a run
         for (int round = 0; round < kRounds; ++round)
-          samples_.add(kAtRest, {static_cast<double>(rows), all_of(sweep(rows, 0))});
+          samples_.add(kTimedAtRest, {static_cast<double>(rows), all_of(sweep(rows, 0))});
       });
     }
   }
