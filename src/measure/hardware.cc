@@ -129,12 +129,12 @@ std::unique_ptr<Engine> open_probe(const ModelFiles& models, const EngineOptions
 
 /// Opens an engine of the same layers whose weights all rest; none where they do not fit.
 std::unique_ptr<Engine> open_at_rest(const ModelFiles& models, const EngineOptions& options,
-                                     const std::stop_token& stop) {
+                                     std::uint64_t memory, const std::stop_token& stop) {
   ModelFiles few = few_layers(models);
   few.draft.reset();
   std::uint64_t bytes = 0;
   for (const TensorEntry& tensor : few.target.tensors()) bytes += tensor.bytes;
-  if (bytes > options.plan.memory) return nullptr;
+  if (bytes > memory) return nullptr;
   EngineOptions rest = probe_of(few, options);
   rest.plan.resident.reset();
   rest.plan.from_disk = false;
@@ -200,10 +200,11 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
                     before_step};
   const std::string timed = time_steps(*engine, timing, samples, stop);
   const bool shares_memory = !engine->plan().device;
+  const std::uint64_t memory = engine->plan().memory;
   engine.reset();
   timing.until = most - kClosing;
   if (shares_memory && Clock::now() + opening < timing.until)
-    if (const auto resting = open_at_rest(models, options, stop))
+    if (const auto resting = open_at_rest(models, options, memory, stop))
       time_at_rest(*resting, timing, samples, stop);
   HardwareMeasurement done;
   HardwareProfile& profile = done.profile;
