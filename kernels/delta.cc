@@ -106,13 +106,6 @@ void Ops::gated_norm(Stream& stream, const GatedNorm& call) {
   if (call.x.dim(0) > 0) do_gated_norm(stream, call);
 }
 
-void Ops::take_queries(Stream& stream, ConstTensorView fused, TensorView q) {
-  constexpr const char* kOp = "take_queries";
-  check(kOp, "q", q, {kAny, kAny, kAny}, kF32);
-  check(kOp, "fused", fused, {q.dim(0), q.dim(1), 2, q.dim(2)}, kF32);
-  if (q.dim(0) > 0) do_take_queries(stream, fused, q);
-}
-
 void Ops::gate_heads(Stream& stream, ConstTensorView fused, TensorView x) {
   constexpr const char* kOp = "gate_heads";
   check(kOp, "x", x, {kAny, kAny, kAny}, kF32);

@@ -211,12 +211,27 @@ void Ops::scale(Stream& stream, TensorView x, DeviceScalar<float> factor, float 
   if (x.bytes() > 0) do_scale(stream, x, factor, cap);
 }
 
-void Ops::split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {
-  constexpr const char* kOp = "split_qkv";
-  check(kOp, "fused", fused, {kAny, kAny, 3, kAny}, kF32);
-  for (const TensorView& part : {to.q, to.k, to.v})
-    check(kOp, "a part", part, {fused.dim(0), fused.dim(1), fused.dim(3)}, kF32);
-  if (fused.bytes() > 0) do_split_qkv(stream, fused, to);
+void Ops::take_apart(Stream& stream, ConstTensorView fused, const RowParts& parts) {
+  constexpr const char* kOp = "take_apart";
+  check(kOp, "fused", fused, {kAny, kAny, kAny}, kF32);
+  std::int64_t width = 0;
+  for (const RowPart& part : parts) {
+    const std::int64_t end = part.first_column + fused.dim(1) * part.width;
+    check(part.width >= 0 && part.first_column >= 0, kOp, [&] {
+      return "a part of " + std::to_string(part.width) + " columns goes to column " +
+             std::to_string(part.first_column);
+    });
+    width += part.width;
+    if (part.y.empty()) continue;
+    check(kOp, "a part", part.y, {fused.dim(0), kAny}, kF32);
+    check(end <= part.y.dim(1), kOp, [&] {
+      return "a part goes to columns up to " + std::to_string(end) + " of " + shape_of(part.y);
+    });
+  }
+  check(width == fused.dim(2), kOp, [&] {
+    return "parts of " + std::to_string(width) + " columns are not all of " + shape_of(fused);
+  });
+  if (fused.bytes() > 0) do_take_apart(stream, fused, parts);
 }
 
 void Ops::embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y,

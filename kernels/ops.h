@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -147,6 +148,16 @@ struct QkvRows {
   TensorView q, k, v;
 };
 
+/// Columns of each group of a product's rows, as many as `width`. Those of group g go to columns
+/// first_column + g width, and on, of y, or nowhere if there is none. Shapes: y [n, at least
+/// first_column + groups width] f32.
+struct RowPart {
+  std::int64_t width = 0;
+  TensorView y = {};
+  std::int64_t first_column = 0;
+};
+using RowParts = std::array<RowPart, 4>;  // in their order; of no width: none
+
 /// Rotary embedding, all variants alike: computed once when the model is loaded.
 enum class RopePairs : bool { kHalves, kAdjacent };  // Hugging Face; GGUF files of llama
 struct Rope {
@@ -246,9 +257,9 @@ class Ops {
   void add(Stream&, ConstTensorView x, float factor, TensorView y);
   /// x = factor x, and then, where cap is not 0, cap tanh(x / cap). Shape: x [n, dim].
   void scale(Stream&, TensorView x, DeviceScalar<float> factor, float cap = 0.0f);
-  /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
-  /// head_dim].
-  void split_qkv(Stream&, ConstTensorView fused, const QkvRows& to);
+  /// Takes apart what one product gave, whose rows have the same parts group after group. Shapes:
+  /// fused [n, groups, sum of the parts' widths].
+  void take_apart(Stream&, ConstTensorView fused, const RowParts& parts);
   /// y_i = or += table_id(i). Shapes: table [vocab, dim]; id [n] i32; y [n, dim].
   void embed(Stream&, WeightView table, ConstTensorView id, TensorView y,
              Accumulate = Accumulate::kNo);
@@ -264,10 +275,8 @@ class Ops {
   void delta_rule(Stream&, const DeltaRule&);
   void delta_fold(Stream&, const DeltaFold&);
   void gated_norm(Stream&, const GatedNorm&);
-  /// Takes queries out of a product of queries and gates. Shapes: fused [n, heads, 2, head_dim]; q
-  /// [n, heads, head_dim].
-  void take_queries(Stream&, ConstTensorView fused, TensorView q);
-  /// x *= sigmoid of the gates of such a product. Shapes as above.
+  /// x *= sigmoid of the gates in a product of queries and gates. Shapes: fused [n, heads, 2,
+  /// head_dim]; x [n, heads, head_dim].
   void gate_heads(Stream&, ConstTensorView fused, TensorView x);
   /// y = logits as edited: a token that is not allowed gets kMaskedLogit, the others their edits,
   /// and no edited logit lies beyond kMostEdited. What is not finite stays. Edits of tokens beyond
@@ -314,7 +323,7 @@ class Ops {
                            const XieluFactors&) = 0;
   virtual void do_add(Stream&, ConstTensorView, float, TensorView) = 0;
   virtual void do_scale(Stream&, TensorView, DeviceScalar<float>, float) = 0;
-  virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
+  virtual void do_take_apart(Stream&, ConstTensorView, const RowParts&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;
   virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,
                            std::int64_t, KvView) = 0;
@@ -324,7 +333,6 @@ class Ops {
   virtual void do_delta_rule(Stream&, const DeltaRule&) = 0;
   virtual void do_delta_fold(Stream&, const DeltaFold&) = 0;
   virtual void do_gated_norm(Stream&, const GatedNorm&) = 0;
-  virtual void do_take_queries(Stream&, ConstTensorView, TensorView) = 0;
   virtual void do_gate_heads(Stream&, ConstTensorView, TensorView) = 0;
   virtual void do_edit_logits(Stream&, ConstTensorView, const LogitEdits&, TensorView) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;

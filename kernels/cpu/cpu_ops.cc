@@ -114,8 +114,8 @@ void CpuOps::do_scale(Stream& stream, TensorView x, DeviceScalar<float> factor, 
   queue(stream, 0, [=, this](std::byte*) { cpu::scale(pool_, x, factor.now(), cap); });
 }
 
-void CpuOps::do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::split_qkv(pool_, fused, to); });
+void CpuOps::do_take_apart(Stream& stream, ConstTensorView fused, const RowParts& parts) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::take_apart(pool_, fused, parts); });
 }
 
 void CpuOps::do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y,
@@ -164,10 +164,6 @@ void CpuOps::do_delta_fold(Stream& stream, const DeltaFold& call) {
 
 void CpuOps::do_gated_norm(Stream& stream, const GatedNorm& call) {
   queue(stream, 0, [=, this](std::byte*) { cpu::gated_norm(pool_, call); });
-}
-
-void CpuOps::do_take_queries(Stream& stream, ConstTensorView fused, TensorView q) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::take_queries(pool_, fused, q); });
 }
 
 void CpuOps::do_gate_heads(Stream& stream, ConstTensorView fused, TensorView x) {

@@ -36,7 +36,7 @@ class CpuOps final : public Ops {
                    const XieluFactors&) override;
   void do_add(Stream&, ConstTensorView x, float factor, TensorView y) override;
   void do_scale(Stream&, TensorView x, DeviceScalar<float> factor, float cap) override;
-  void do_split_qkv(Stream&, ConstTensorView fused, const QkvRows& to) override;
+  void do_take_apart(Stream&, ConstTensorView fused, const RowParts& parts) override;
   void do_embed(Stream&, WeightView table, ConstTensorView id, TensorView y, Accumulate) override;
   void do_store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,
                    std::int64_t first_node, KvView) override;
@@ -46,7 +46,6 @@ class CpuOps final : public Ops {
   void do_delta_rule(Stream&, const DeltaRule&) override;
   void do_delta_fold(Stream&, const DeltaFold&) override;
   void do_gated_norm(Stream&, const GatedNorm&) override;
-  void do_take_queries(Stream&, ConstTensorView fused, TensorView q) override;
   void do_gate_heads(Stream&, ConstTensorView fused, TensorView x) override;
   void do_edit_logits(Stream&, ConstTensorView logits, const LogitEdits&, TensorView y) override;
   void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;

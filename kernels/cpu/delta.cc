@@ -403,13 +403,6 @@ void gated_norm(Pool& pool, const GatedNorm& call) {
   });
 }
 
-void take_queries(Pool& pool, ConstTensorView fused, TensorView q) {
-  const std::size_t n = to_size(q.dim(2));
-  for_rows(pool, to_size(q.dim(0) * q.dim(1)), n, [&](std::size_t i) {
-    std::copy_n(at<float>(fused) + 2 * i * n, n, at<float>(q) + i * n);
-  });
-}
-
 void gate_heads(Pool& pool, ConstTensorView fused, TensorView x) {
   const auto run = HWY_DYNAMIC_DISPATCH(gate_row);
   const std::size_t n = to_size(x.dim(2));

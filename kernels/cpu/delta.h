@@ -13,7 +13,6 @@ void delta_rule(Pool& pool, std::byte* scratch, const DeltaRule& call);
 std::size_t delta_scratch_bytes(std::int64_t rows, std::size_t threads);
 void delta_fold(Pool& pool, const DeltaFold& call);
 void gated_norm(Pool& pool, const GatedNorm& call);
-void take_queries(Pool& pool, ConstTensorView fused, TensorView q);
 void gate_heads(Pool& pool, ConstTensorView fused, TensorView x);
 
 }  // namespace canopy::cpu

@@ -297,17 +297,20 @@ void scale(Pool& pool, TensorView x, float factor, float cap) {
   for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) { row(rows + i * n, factor, cap, n); });
 }
 
-void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to) {
-  const std::size_t heads = to_size(fused.dim(1)), head_dim = to_size(fused.dim(3));
+void take_apart(Pool& pool, ConstTensorView fused, const RowParts& parts) {
+  const std::size_t groups = to_size(fused.dim(1)), width = to_size(fused.dim(2));
   const auto* from = reinterpret_cast<const float*>(fused.data());
-  for_rows(pool, to_size(fused.dim(0)), 3 * heads * head_dim, [&](std::size_t i) {
-    std::size_t part = 0;
-    for (const TensorView& view : {to.q, to.k, to.v}) {
-      auto* const row = reinterpret_cast<float*>(view.data()) + i * heads * head_dim;
-      for (std::size_t h = 0; h < heads; ++h)
-        std::memcpy(row + h * head_dim, from + ((i * heads + h) * 3 + part) * head_dim,
-                    head_dim * sizeof(float));
-      ++part;
+  for_rows(pool, to_size(fused.dim(0)), groups * width, [&](std::size_t i) {
+    const float* row = from + i * groups * width;
+    for (const RowPart& part : parts) {
+      const std::size_t own = to_size(part.width);
+      if (!part.y.empty()) {
+        auto* const to = reinterpret_cast<float*>(part.y.data()) + i * to_size(part.y.dim(1)) +
+                         to_size(part.first_column);
+        for (std::size_t g = 0; g < groups; ++g)
+          std::memcpy(to + g * own, row + g * width, own * sizeof(float));
+      }
+      row += own;
     }
   });
 }

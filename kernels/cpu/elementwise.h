@@ -19,7 +19,7 @@ void add(Pool& pool, ConstTensorView x, float factor, TensorView y);
 /// The same of one row.
 void add_to_row(std::span<const float> x, float factor, float* y);
 void scale(Pool& pool, TensorView x, float factor, float cap);
-void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to);
+void take_apart(Pool& pool, ConstTensorView fused, const RowParts& parts);
 /// Throws Error if an id is outside the table.
 void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y, Accumulate accumulate);
 /// scratch: rope_scratch_bytes of head_dim.

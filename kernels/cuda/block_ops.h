@@ -280,10 +280,9 @@ class BlockOps : public Ops {
     launch_over(stream, ScaleValues{at(x), factor, cap, count}, count);
   }
 
-  void do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) override {
-    const std::int64_t count = fused.dim(0) * fused.dim(1) * 3 * fused.dim(3);
-    launch_over(stream, SplitQkv{at(fused), fused.dim(3), count, at(to.q), at(to.k), at(to.v)},
-                count);
+  void do_take_apart(Stream& stream, ConstTensorView fused, const RowParts& parts) override {
+    const TakeApart call(fused, parts);
+    launch_over(stream, call, call.count);
   }
 
   void do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y,

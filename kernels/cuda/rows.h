@@ -1,6 +1,7 @@
 #pragma once
 // Kernels that work on one row at a time: normalisation, activation, embedding, and the preparation
 // of matrix products.
+#include <array>
 #include <type_traits>
 
 #include "kernels/cuda/block.h"
@@ -147,21 +148,42 @@ struct ScaleValues {
   }
 };
 
-/// Ops::split_qkv over all elements of `fused`; any grid covers them.
-struct SplitQkv {
-  static constexpr int kThreads = 256;
+/// Ops::take_apart over all elements of `fused`; any grid covers them.
+struct TakeApart {
+  static constexpr int kThreads = 256, kParts = std::tuple_size_v<RowParts>;
+  struct Part {
+    std::int64_t width;
+    float* y;  // null: nowhere
+    std::int64_t columns, first_column;
+  };
   const float* fused;
-  std::int64_t head_dim, count;
-  float *q, *k, *v;
+  std::int64_t groups, width, count;
+  Part parts[kParts];
+
+  TakeApart(ConstTensorView from, const RowParts& to)
+      : fused(reinterpret_cast<const float*>(from.data())),
+        groups(from.dim(1)),
+        width(from.dim(2)),
+        count(from.dim(0) * groups * width) {
+    Part* part = parts;
+    for (const auto& [own, y, first_column] : to)
+      *part++ = {own, reinterpret_cast<float*>(y.data()), y.empty() ? 0 : y.dim(1), first_column};
+  }
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     block.step([&](int t) {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
-      const std::int64_t group = i / head_dim, part = group % 3;  // of a row and head
-      float* const to = part == 0 ? q : part == 1 ? k : v;
-      to[group / 3 * head_dim + i % head_dim] = fused[i];
+      const std::int64_t group = i / width % groups, row = i / width / groups;
+      std::int64_t column = i % width;
+      CANOPY_UNROLL
+      for (int p = 0; p < kParts; ++p) {
+        const Part& part = parts[p];
+        if (column >= 0 && column < part.width && part.y != nullptr)
+          part.y[row * part.columns + part.first_column + group * part.width + column] = fused[i];
+        column -= part.width;
+      }
     });
   }
 };

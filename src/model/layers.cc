@@ -77,12 +77,16 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   const auto flat = [&](const TensorView& t) {
     return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? t.dim(2) : 1)});
   };
+  const auto by_heads = [&](const TensorView& t) {
+    return TensorView(t.data(), DType::kF32, {n, t.dim(1), t.dim(2) * hd});
+  };
   if (config.form.fused_qkv) {
     const std::array qkv{Projection{w.matrix(TensorRole::kFusedQkv),
                                     w.vector(TensorRole::kFusedQkvBias), flat(fused)}};
     multiply(h, qkv, compute);
     gather({flat(fused)}, compute);
-    ops.split_qkv(compute, fused, to);
+    ops.take_apart(compute, by_heads(fused),
+                   {{{hd, flat(to.q)}, {hd, flat(to.k)}, {hd, flat(to.v)}}});
   } else {
     const TensorView queries = flat(own.output_gate ? fused : to.q);
     const std::array qkv{
@@ -96,15 +100,15 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
       gather({queries, flat(to.k)}, compute);
     else
       gather({queries, flat(to.k), flat(to.v)}, compute);
-    if (own.output_gate) ops.take_queries(compute, fused, to.q);
+    if (own.output_gate) ops.take_apart(compute, by_heads(fused), {{{hd, flat(to.q)}, {hd}}});
   }
   if (own.value_norm) {
-    const auto by_heads = [&](const TensorView& t) {
+    const auto each = [&](const TensorView& t) {
       return TensorView(t.data(), DType::kF32, {n * t.dim(1), hd});
     };
-    ops.rms_norm(compute, by_heads(own.values_from_keys ? to.k : to.v),
+    ops.rms_norm(compute, each(own.values_from_keys ? to.k : to.v),
                  ConstTensorView(constants.data() + ones, DType::kF32, {hd}), config.norm_eps,
-                 by_heads(to.v));
+                 each(to.v));
   }
   if (own.qk_norm && !config.form.norm_rotated) norm_heads(w, layer, to, compute);
   if (config.form.positions == PositionKind::kRotary && own.rotated)

@@ -159,10 +159,11 @@ TEST_P(LayerNormOps, QueriesKeysAndValuesAreTakenApartHeadByHead) {
   OnDevice from = send(fused);
   const std::vector<float> zeros(n * heads * head_dim);
   OnDevice q = send(zeros), k = send(zeros), v = send(zeros);
-  const auto shape = {dim(n), dim(heads), dim(head_dim)};
-  ops().split_qkv(
-      stream(), from.view(DType::kF32, {dim(n), dim(heads), 3, dim(head_dim)}),
-      {q.view(DType::kF32, shape), k.view(DType::kF32, shape), v.view(DType::kF32, shape)});
+  const auto part_of = [&](OnDevice& of) {
+    return RowPart{dim(head_dim), of.view(DType::kF32, {dim(n), dim(heads * head_dim)})};
+  };
+  ops().take_apart(stream(), from.view(DType::kF32, {dim(n), dim(heads), dim(3 * head_dim)}),
+                   {part_of(q), part_of(k), part_of(v)});
   std::size_t part = 0;
   for (OnDevice* of : {&q, &k, &v}) {
     const std::vector<float> got = of->read<float>();
@@ -171,6 +172,28 @@ TEST_P(LayerNormOps, QueriesKeysAndValuesAreTakenApartHeadByHead) {
         ASSERT_EQ(got[row * head_dim + j], fused[(row * 3 + part) * head_dim + j]);
     ++part;
   }
+}
+
+TEST_P(LayerNormOps, PartsOfGroupsGoToTheirColumnsOrNowhere) {
+  constexpr std::size_t kRows = 5, kGroups = 3, kWidth = 4 + 4 + 6 + 1, kColumns = 2 + 3 * 14;
+  std::vector<float> fused(kRows * kGroups * kWidth);
+  for (std::size_t i = 0; i < fused.size(); ++i) fused[i] = static_cast<float>(i + 1);
+  OnDevice from = send(fused), to = send(std::vector<float>(kRows * kColumns));
+  OnDevice last = send(std::vector<float>(kRows * kGroups));
+  const TensorView y = to.view(DType::kF32, {dim(kRows), dim(kColumns)});
+  ops().take_apart(
+      stream(), from.view(DType::kF32, {dim(kRows), dim(kGroups), dim(kWidth)}),
+      {{{4, y, 26}, {4}, {6, y, 2}, {1, last.view(DType::kF32, {dim(kRows), dim(kGroups)})}}});
+  std::vector<float> want(kRows * kColumns), want_last(kRows * kGroups);
+  for (std::size_t row = 0; row < kRows; ++row)
+    for (std::size_t group = 0; group < kGroups; ++group) {
+      const float* const own = fused.data() + (row * kGroups + group) * kWidth;
+      for (std::size_t i = 0; i < 4; ++i) want[row * kColumns + 26 + group * 4 + i] = own[i];
+      for (std::size_t i = 0; i < 6; ++i) want[row * kColumns + 2 + group * 6 + i] = own[8 + i];
+      want_last[row * kGroups + group] = own[14];
+    }
+  EXPECT_EQ(to.read<float>(), want);
+  EXPECT_EQ(last.read<float>(), want_last);
 }
 
 TEST_P(LayerNormOps, EmbedMayAddToWhatIsThere) {
@@ -217,10 +240,21 @@ TEST_P(LayerNormOps, ChecksNameTheOpAndTheMismatch) {
        }),
        "activate: y"},
       {error_of([&] {
-         ops().split_qkv(stream(), f32({2, 3, 3, 8}),
-                         {f32({2, 3, 8}), f32({2, 3, 8}), f32({2, 3, 7})});
+         ops().take_apart(stream(), f32({2, 3, 16}), {{{8, f32({2, 24})}, {8, f32({3, 24})}}});
        }),
-       "split_qkv: a part"},
+       "take_apart: a part has shape"},
+      {error_of([&] {
+         ops().take_apart(stream(), f32({2, 3, 16}), {{{8, f32({2, 24})}, {8, f32({2, 24}), 1}}});
+       }),
+       "take_apart: a part goes to columns up to 25 of [2, 24]"},
+      {error_of([&] {
+         ops().take_apart(stream(), f32({2, 3, 16}), {{{8, f32({2, 24})}}});
+       }),
+       "take_apart: parts of 8 columns are not all of [2, 3, 16]"},
+      {error_of([&] {
+         ops().take_apart(stream(), f32({2, 3, 16}), {{{-8}, {24}}});
+       }),
+       "take_apart: a part of -8 columns"},
       {error_of([&] {
          OnDevice block = send(std::vector<std::int32_t>{0});
          TreeAttention call;

@@ -141,7 +141,9 @@ class KernelTraffic : public NvccKernels {
     ops().gated_norm(stream(), {x, floats({kHeads * kColumns}), x, 1e-5f});
     const TensorView heads(x.data(), DType::kF32, {kNodes, kHeads, kColumns}),
         fused = floats({kNodes, kHeads, 2, kColumns});
-    ops().take_queries(stream(), fused, heads);
+    ops().take_apart(stream(),
+                     TensorView(fused.data(), DType::kF32, {kNodes, kHeads, 2 * kColumns}),
+                     {{{kColumns, x}, {kColumns}}});
     ops().gate_heads(stream(), fused, heads);
   }
   void run_sampling() {

@@ -96,22 +96,7 @@ struct GateNormed {
   }
 };
 
-/// Ops::take_queries and Ops::gate_heads over all elements of a head's queries; any grid covers
-/// them.
-struct TakeQueries {
-  static constexpr int kThreads = 256;
-  const float* fused;
-  std::int64_t head_dim, count;
-  float* q;
-
-  template <class Block>
-  CANOPY_KERNEL void operator()(Block& block) const {
-    block.step([&](int t) {
-      const std::int64_t i = block.index() * kThreads + t;
-      if (i < count) q[i] = fused[i + i / head_dim * head_dim];
-    });
-  }
-};
+/// Ops::gate_heads over all elements of a head's queries; any grid covers them.
 struct GateHeads {
   static constexpr int kThreads = 256;
   const float* fused;

@@ -121,10 +121,6 @@ class DeltaBlockOps : public BlockOps<Launch> {
                   Grid{call.x.dim(0), threads_for(columns, GateNormed::kThreads)});
   }
 
-  void do_take_queries(Stream& stream, ConstTensorView fused, TensorView q) override {
-    over(stream, TakeQueries{floats(fused), q.dim(2), q.dim(0) * q.dim(1) * q.dim(2), floats(q)});
-  }
-
   void do_gate_heads(Stream& stream, ConstTensorView fused, TensorView x) override {
     over(stream, GateHeads{floats(fused), x.dim(2), x.dim(0) * x.dim(1) * x.dim(2), floats(x)});
   }
