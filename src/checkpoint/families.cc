@@ -65,6 +65,7 @@ constexpr std::array kFamilies{
            .read_config = read_qwen3_config},
     kQwen35,
     kQwen35Moe,
+    kQwen3Next,
     Family{.name = "seed_oss",
            .hf_class = "SeedOssForCausalLM",
            .gguf = "seed_oss",

@@ -80,6 +80,7 @@ struct Family {
   int period = 0;
   bool norms_less_one = false;    // directories have the norms' weights less 1
   bool delta = false;             // some layers are delta nets
+  bool joined_delta = false;      // whose inputs have one matrix, as in DeltaConfig
   bool scaled_embedding = false;  // by the root of the model's width, rounded to its type
   float usual_logit_cap = 0, usual_score_cap = 0;  // where files do not say; 0: there are none
   /// In GGUF, models of this number of layers have scores divided by the root of dim / heads,

@@ -428,7 +428,7 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
   model.hidden_dim = keys.of_layers(
       of_experts ? "expert_feed_forward_length" : "feed_forward_length", blocks, kMostDim);
   if (mixture) model.experts = read_experts(keys, *family, model.hidden_dim);
-  if (family->delta) put_delta(keys, model);
+  if (family->delta) put_delta(keys, header, *family, model);
   model.heads = keys.of_layers("attention.head_count", blocks, kMostHeads);
   if (family->full_heads)
     put_full_heads(keys, header, *family, model);

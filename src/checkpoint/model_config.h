@@ -65,6 +65,9 @@ struct DeltaConfig {
   int key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;  // 0: the model has none
   bool by_turns = false;    // value head h has key head h modulo key_heads; else h / their quotient
   bool rate_is_log = true;  // files have the logarithm of -rate, not the rate of decay
+  /// One matrix has the queries, keys, values and gates of each key head, one head after the other;
+  /// and one has their betas and steps. Else each has a matrix, but for queries, keys and values.
+  bool joined_inputs = false, joined_steps = false;
   int values() const { return value_heads * value_dim; }
   /// Channels of the convolution: those of queries, of keys and of values.
   int channels() const { return 2 * key_heads * key_dim + values(); }

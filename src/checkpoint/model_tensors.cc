@@ -73,6 +73,10 @@ constexpr auto kModelTensors = [] {
   constexpr IsIn kLayerNormedLast = [](Model model, Layer) {
     return model.form.norm == NormKind::kLayer && model.form.norm_bias && !model.form.norm_after;
   };
+  constexpr IsIn kApartInputs = [](Model model, Layer) { return !model.delta.joined_inputs; };
+  constexpr IsIn kJoinedInputs = [](Model model, Layer) { return model.delta.joined_inputs; };
+  constexpr IsIn kApartSteps = [](Model model, Layer) { return !model.delta.joined_steps; };
+  constexpr IsIn kJoinedSteps = [](Model model, Layer) { return model.delta.joined_steps; };
   constexpr IsIn kUntied = [](Model model, Layer) { return !model.tied_head; };
   return std::to_array<TensorSpec>({
       {kEmbedding, kEmbeds, kMatrix, kVocab, kEmbeddingDim, "model.embed_tokens.weight",
@@ -121,13 +125,17 @@ constexpr auto kModelTensors = [] {
        kNormedResult},
 
       {kDeltaMixed, kRecurs, kMatrix, kDeltaChannels, kDim,
-       "model.layers.#.linear_attn.in_proj_qkv.weight", "blk.#.delta_qkv.weight"},
+       "model.layers.#.linear_attn.in_proj_qkv.weight", "blk.#.delta_qkv.weight", kApartInputs},
       {kDeltaGate, kRecurs, kMatrix, kDeltaValues, kDim,
-       "model.layers.#.linear_attn.in_proj_z.weight", "blk.#.attn_gate.weight"},
+       "model.layers.#.linear_attn.in_proj_z.weight", "blk.#.attn_gate.weight", kApartInputs},
+      {kDeltaJoined, kRecurs, kMatrix, kDeltaJoinedRows, kDim,
+       "model.layers.#.linear_attn.in_proj_qkvz.weight", "blk.#.ssm_in.weight", kJoinedInputs},
       {kDeltaBeta, kRecurs, kMatrix, kDeltaHeads, kDim,
-       "model.layers.#.linear_attn.in_proj_b.weight", "blk.#.ssm_beta.weight"},
+       "model.layers.#.linear_attn.in_proj_b.weight", "blk.#.ssm_beta.weight", kApartSteps},
       {kDeltaStep, kRecurs, kMatrix, kDeltaHeads, kDim,
-       "model.layers.#.linear_attn.in_proj_a.weight", "blk.#.ssm_alpha.weight"},
+       "model.layers.#.linear_attn.in_proj_a.weight", "blk.#.ssm_alpha.weight", kApartSteps},
+      {kDeltaJoinedSteps, kRecurs, kMatrix, kDeltaTwoHeads, kDim,
+       "model.layers.#.linear_attn.in_proj_ba.weight", "blk.#.ssm_ba.weight", kJoinedSteps},
       {kDeltaTaps, kRecurs, kBias, kDeltaChannels, kTaps,
        "model.layers.#.linear_attn.conv1d.weight", "blk.#.ssm_conv1d.weight"},
       {kDeltaStepBias, kRecurs, kBias, kOne, kDeltaHeads, "model.layers.#.linear_attn.dt_bias",
@@ -270,8 +278,12 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return config.delta.channels();
     case Length::kDeltaValues:
       return config.delta.values();
+    case Length::kDeltaJoinedRows:
+      return std::int64_t{config.delta.channels()} + config.delta.values();
     case Length::kDeltaHeads:
       return config.delta.value_heads;
+    case Length::kDeltaTwoHeads:
+      return std::int64_t{2} * config.delta.value_heads;
     case Length::kDeltaValueDim:
       return config.delta.value_dim;
     case Length::kTaps:

@@ -41,7 +41,9 @@ enum class Length : std::uint8_t {
   kNormedKey,
   kDeltaChannels,
   kDeltaValues,
+  kDeltaJoinedRows,
   kDeltaHeads,
+  kDeltaTwoHeads,  // two of each
   kDeltaValueDim,
   kTaps
 };

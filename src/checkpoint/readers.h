@@ -61,7 +61,8 @@ ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
                         std::span<const Family> families = known_families());
 
 /// Sets the delta net of a GGUF file, and which layers attend. Throws Error naming the key.
-void put_delta(const Keys& keys, ModelConfig& model);
+void put_delta(const Keys& keys, const GgufHeader& header, const Family& family,
+               ModelConfig& model);
 
 /// The config of a Hugging Face model from config.json. Throws Error naming the key and what to do;
 /// what the decoder class cannot express is refused here.
@@ -75,6 +76,7 @@ ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family)
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_5_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_5_moe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen3_next_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_phi3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gemma2_config(const nlohmann::json& config, const Family& family);

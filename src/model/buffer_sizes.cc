@@ -10,8 +10,13 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::size_t mixing_floats(const ModelConfig& c, int layer) {
   const LayerConfig& own = c.layer(layer);
   const LayerSizes s = c.sizes(layer);
-  // The inputs of the convolution, z, b and a, and the results.
-  if (own.recurrent) return at(c.delta.channels() + 2 * (c.delta.values() + c.delta.value_heads));
+  if (own.recurrent) {
+    // The inputs of the convolution, z, b and a, and the results, or, before, what is joined.
+    const DeltaConfig& d = c.delta;
+    const int joined = (d.joined_inputs ? d.channels() + d.values() : 0) +
+                       (d.joined_steps ? 2 * d.value_heads : 0);
+    return at(d.channels() + d.values() + 2 * d.value_heads + std::max(d.values(), joined));
+  }
   // q, k, v and out, which may lie where the fused product was; and queries with their gates.
   const std::size_t out = c.form.fused_qkv ? 3 : own.output_gate ? 3 : 1;
   return at(s.head_dim) * (at(s.heads) * (1 + out) + 2 * at(s.kv_heads));

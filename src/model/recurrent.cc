@@ -40,6 +40,51 @@ void Transformer::Impl::run_delta(int layer, const Segment& segment, const Delta
   }
 }
 
+/// Computes what a delta net reads of rows h. `joined` has room for the products of joined
+/// matrices.
+void Transformer::Impl::project_delta(const UnitWeights& w, ConstTensorView h,
+                                      const DeltaInputs& to, std::byte* joined, Stream& compute) {
+  using enum TensorRole;
+  Ops& ops = device.ops();
+  const DeltaConfig& delta = config.delta;
+  const std::int64_t n = h.dim(0), heads = delta.key_heads, keys = heads * delta.key_dim,
+                     group = delta.value_heads / heads, values = group * delta.value_dim;
+  const auto take = [&](std::int64_t columns) {
+    const TensorView view(joined, DType::kF32, {n, columns});
+    joined += view.bytes();
+    return view;
+  };
+  std::array<Projection, 4> products;
+  std::size_t count = 0;
+  TensorView inputs, steps;
+  if (delta.joined_inputs) {
+    inputs = take(delta.channels() + delta.values());
+    products[count++] = {w.matrix(kDeltaJoined), {}, inputs};
+  } else {
+    products[count++] = {w.matrix(kDeltaMixed), {}, to.mixed};
+    products[count++] = {w.matrix(kDeltaGate), {}, to.z};
+  }
+  if (delta.joined_steps) {
+    steps = take(2 * delta.value_heads);
+    products[count++] = {w.matrix(kDeltaJoinedSteps), {}, steps};
+  } else {
+    products[count++] = {w.matrix(kDeltaBeta), {}, to.beta};
+    products[count++] = {w.matrix(kDeltaStep), {}, to.a};
+  }
+  ops.linear(compute, h, std::span(products).first(count));
+  const auto of_heads = [&](const TensorView& t) {
+    return TensorView(t.data(), DType::kF32, {n, heads, t.dim(1) / heads});
+  };
+  if (delta.joined_inputs)
+    ops.take_apart(compute, of_heads(inputs),
+                   {{{delta.key_dim, to.mixed},
+                     {delta.key_dim, to.mixed, keys},
+                     {values, to.mixed, 2 * keys},
+                     {values, to.z}}});
+  if (delta.joined_steps)
+    ops.take_apart(compute, of_heads(steps), {{{group, to.beta}, {group, to.a}}});
+}
+
 void Transformer::Impl::recurrent(const UnitWeights& w, int layer, Stream& compute) {
   require(!compute.capturing(), "a recurrent layer, whose states move on, cannot be captured");
   Ops& ops = device.ops();
@@ -59,11 +104,8 @@ void Transformer::Impl::recurrent(const UnitWeights& w, int layer, Stream& compu
                      flat = take(delta.values());
     const TensorView out(flat.data(), DType::kF32, {n, delta.value_heads, delta.value_dim});
     normalize(x, w, kAttentionNorms, h, compute);
-    ops.linear(compute, h,
-               std::array{Projection{w.matrix(TensorRole::kDeltaMixed), {}, mixed},
-                          Projection{w.matrix(TensorRole::kDeltaGate), {}, z},
-                          Projection{w.matrix(TensorRole::kDeltaBeta), {}, beta},
-                          Projection{w.matrix(TensorRole::kDeltaStep), {}, a}});
+    // A joined product lies where the results will be.
+    project_delta(w, h, {mixed, z, beta, a}, flat.data(), compute);
     for (const Segment& s : chunk.segments) {
       const int skip = s.first_row - chunk.first_row;
       const auto own = [&](const TensorView& all) { return all.rows(skip, s.rows); };

@@ -148,6 +148,12 @@ struct Transformer::Impl {
   void scale_logits(TensorView of_rows, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void recurrent(const UnitWeights& w, int layer, Stream& compute);
+  /// Inputs of a delta net's convolution, and gates, betas and steps.
+  struct DeltaInputs {
+    TensorView mixed, z, beta, a;
+  };
+  void project_delta(const UnitWeights& w, ConstTensorView h, const DeltaInputs& to,
+                     std::byte* joined, Stream& compute);
   void run_delta(int layer, const Segment& segment, const DeltaEntry& entry, const TensorView& out,
                  Stream& compute);
   XieluFactors xielu_of(int layer) const;

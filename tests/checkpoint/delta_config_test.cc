@@ -121,6 +121,62 @@ TEST(DeltaConfig, LeavesLayersThatGuessFurtherTokensOut) {
   for (const TensorEntry& tensor : model.tensors()) EXPECT_FALSE(tensor.name.starts_with("mtp."));
 }
 
+TEST(DeltaConfig, OfQwen3NextHasInputsInOneMatrixAndDenseLayersOfEitherKind) {
+  const json config = delta_config("qwen3_next");
+  const ModelConfig model = hf_config(config);
+  EXPECT_EQ(model.architecture, "qwen3_next");
+  EXPECT_EQ(model.delta, (DeltaConfig{.key_heads = 3,
+                                      .value_heads = 6,
+                                      .key_dim = 8,
+                                      .value_dim = 12,
+                                      .joined_inputs = true,
+                                      .joined_steps = true}));
+  for (int layer = 0; layer < 8; ++layer) {
+    const LayerConfig& own = model.layer(layer);
+    EXPECT_EQ(own.attention && own.output_gate && own.qk_norm, layer % 4 == 3) << layer;
+    EXPECT_EQ(own.recurrent, layer % 4 != 3) << layer;
+    EXPECT_EQ(own.experts, layer != 1 && layer != 3) << layer;
+    EXPECT_EQ(model.sizes(layer).hidden_dim, own.experts ? 24 : 40) << layer;
+  }
+  EXPECT_EQ(model.experts.shared_dim, 20);
+  EXPECT_TRUE(model.experts.normalised && model.experts.shared_switch);
+  EXPECT_EQ(model.rope_inverse_frequency.size(), 2U);  // a quarter of 16
+  const Checkpoint opened = Checkpoint::open(delta_model("qwen3_next"));
+  EXPECT_EQ(opened.find(tensor_name(TensorRole::kDeltaJoined, 0))->shape,
+            (std::vector<std::int64_t>{3 * 2 * (8 + 2 * 12), 32}));
+  EXPECT_EQ(opened.find(tensor_name(TensorRole::kDeltaJoinedSteps, 0))->shape,
+            (std::vector<std::int64_t>{12, 32}));
+  json sparse = config;
+  sparse["mlp_only_layers"] = json::array();
+  sparse["decoder_sparse_step"] = 2;
+  for (int layer = 0; layer < 8; ++layer)
+    EXPECT_EQ(hf_config(sparse).layer(layer).experts, layer % 2 == 1) << layer;
+  EXPECT_TRUE(mentions(config_error_with(config, {{"mlp_only_layers", {8}}}), "is no layer"));
+  EXPECT_TRUE(mentions(config_error_with(config, {{"decoder_sparse_step", 9}}),
+                       "'decoder_sparse_step' leave no layer with experts"));
+}
+
+TEST(DeltaConfig, OfQwen3NextsGgufHasGatesApartUnlessAnOlderConverterLeftThem) {
+  for (const bool older : {false, true}) {
+    const Checkpoint model =
+        Checkpoint::open(delta_model(older ? "qwen3_next_ssm_in.gguf" : "qwen3_next.gguf"));
+    EXPECT_EQ(model.config().architecture, "qwen3_next");
+    EXPECT_EQ(model.config().delta, (DeltaConfig{.key_heads = 3,
+                                                 .value_heads = 6,
+                                                 .key_dim = 8,
+                                                 .value_dim = 16,
+                                                 .rate_is_log = false,
+                                                 .joined_inputs = older,
+                                                 .joined_steps = true}));
+    for (const auto& [role, there] : {std::pair{TensorRole::kDeltaJoined, older},
+                                      {TensorRole::kDeltaMixed, !older},
+                                      {TensorRole::kDeltaGate, !older},
+                                      {TensorRole::kDeltaJoinedSteps, true},
+                                      {TensorRole::kDeltaBeta, false}})
+      EXPECT_EQ(model.find(tensor_name(role, 0)) != nullptr, there) << tensor_name(role, 0);
+  }
+}
+
 /// The tiny model inside of a wrapper's directory, as the Hub has Qwen 3.5.
 class WrappedDelta : public ::testing::TestWithParam<const char*> {
  protected:

@@ -46,7 +46,8 @@ TEST_F(ToyFamily, OpensFromGgufAlike) {
 TEST_F(ToyFamily, IsRefusedByNameWhereNobodyBringsIt) {
   EXPECT_TRUE(mentions(error_of([&] { Checkpoint::open(dir_.path()); }),
                        "model type 'toy' is not supported; Canopy runs llama, mistral, "
-                       "ministral3, qwen2, qwen3, qwen3_5_text, qwen3_5_moe_text, seed_oss, phi3, "
+                       "ministral3, qwen2, qwen3, qwen3_5_text, qwen3_5_moe_text, qwen3_next, "
+                       "seed_oss, phi3, "
                        "gemma2, gemma3_text, "
                        "gemma4_text, gemma4_unified_text, olmo2, olmo3, exaone4, exaone, "
                        "hunyuan_v1_dense, apertus, glm4, granite, granitemoehybrid, smollm3, "

@@ -101,17 +101,25 @@ class Families(TempDirCase):
         self.assertEqual(run("generate", "-m", self.model("bloom"), "-p", "The sea", "-n", "300").returncode, 0)
 
     def test_recurrent_layers_are_told_apart_and_refused_where_they_cannot_be(self):
-        model = self.model("qwen3_5")
+        for name, key_heads, value_heads in (("qwen3_next", 3, 6), ("qwen3_5", 2, 4)):
+            with self.subTest(name):
+                self.check_recurrent(name, key_heads, value_heads)
+
+    def check_recurrent(self, name, key_heads, value_heads):
+        model = self.model(name)
         words = ("-m", model, "-p", "The sea", "-n", "200", "--ignore-eos")
         plain = run_json("generate", *words)["tokens"]
         for more in (["--resident", "none"], ["-md", model, "--spec", "sequoia", "--tree-size", "64"], ["-md", "copy"]):
             self.assertEqual(run_json("generate", *words, *more)["tokens"], plain, more)
         self.assertEqual(run_json("inspect", model)["config"]["delta_net"],
-                         {"key_heads": 2, "value_heads": 4, "key_dim": 8, "value_dim": 12, "layers": 6})
+                         {"key_heads": key_heads, "value_heads": value_heads, "key_dim": 8, "value_dim": 12, "layers": 6})
+        packed = self.dir / f"{name}-packed"
+        self.assertEqual(run("pack", "-m", model, "-o", packed).returncode, 0)
+        self.assertEqual(run_json("generate", "-m", packed, *words[2:])["tokens"], plain)
         long = ("-m", model, "-p", "The sea is wide. " * 12, "-n", "40", "--ignore-eos")
         expected = run_json("generate", *long)["tokens"]
         for at_least in (0, 64):
-            kept = run_json("generate", *long, "--prompt-cache", self.dir / "prompts")
+            kept = run_json("generate", *long, "--prompt-cache", self.dir / f"{name}-prompts")
             self.assertEqual(kept["tokens"], expected)
             self.assertGreaterEqual(kept["cached_tokens"], at_least)
         self.fails("generate", *words, "--num-beams", "3", says="recurrent layers")

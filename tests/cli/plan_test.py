@@ -242,6 +242,16 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
             self.assertIn("MODELLED, not measured: ", words)
             self.assertRegex(words, rf"experts: \d+ of {128 * layers} stay in memory; of the {8 * layers} that a token asks for")
 
+    def test_the_shape_of_qwen3_next_has_the_bytes_of_its_parameters(self):
+        plan = run_json("plan", "-m", "qwen3-next-80b-a3b", "--profile", support.PROFILE, "--memory", "64G", "--prompt-tokens", 64)
+        self.assertEqual(plan["experts"]["of"], 512 * 48)
+        self.assertIn(plan["experts"]["bytes"] - 3 * 2048 * 512 * 2, range(3 * 4096))
+        # Attention of each fourth layer, a delta net of the others; router and shared expert of all.
+        attention, delta = 2048 * 256 * (3 * 16 + 2 * 2), 2048 * (2 * 16 * 128 + 3 * 32 * 128 + 2 * 32)
+        layers, head = 2 * (12 * attention + 36 * delta + 48 * 2048 * (512 + 3 * 512 + 1)), 2 * 151936 * 2048
+        apart = plan["experts"]["stay"] * plan["experts"]["bytes"]
+        self.assertIn(round((plan["plan"]["sweep_bytes"] + plan["plan"]["resident_bytes"] - apart - layers) / head, 1), (1.0, 2.0))
+
     def test_shapes_of_gpt_oss_have_experts_of_four_bits(self):
         for name, layers, experts in (("gpt-oss-20b", 24, 32), ("gpt-oss-120b", 36, 128)):
             plan = run_json("plan", "-m", f"{name}:mxfp4", "--profile", support.PROFILE, "--memory", "8G", "--prompt-tokens", 64)

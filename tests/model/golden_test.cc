@@ -364,19 +364,24 @@ INSTANTIATE_TEST_SUITE_P(Families, CheckpointWithDeltaNets,
                          ::testing::Values(TinyCase{"qwen3_5", "qwen3_5"},
                                            TinyCase{"qwen3_5_gguf", "qwen3_5.gguf"},
                                            TinyCase{"qwen3_5_moe", "qwen3_5_moe"},
-                                           TinyCase{"qwen3_5_moe_gguf", "qwen3_5_moe.gguf"}),
+                                           TinyCase{"qwen3_5_moe_gguf", "qwen3_5_moe.gguf"},
+                                           TinyCase{"qwen3_next", "qwen3_next"},
+                                           TinyCase{"qwen3_next_gguf", "qwen3_next.gguf"}),
                          [](const auto& info) { return std::string(info.param.golden); });
 
 TEST(LongText, OfDeltaNetsOnEmulatedCudaDoesSoInF32) {
   expect_as_in_f32(Checkpoint::open(kData / "qwen3_5"), read_golden("qwen3_5_long"), "emulated");
 }
 TEST(LongText, OfDeltaNetsGivesTheReferencesLogitsAndText) {
-  const Checkpoint checkpoint = Checkpoint::open(kData / "qwen3_5");
-  const Golden golden = read_golden("qwen3_5_long");
-  ASSERT_EQ(golden.prompt.size(), 300U);
-  EXPECT_LE(largest_deviation(checkpoint, golden), golden.tolerance);
-  expect_same_greedy_text(checkpoint, golden);
-  expect_mutants_exceed_tolerance(checkpoint, golden, golden.tolerance);
+  for (const std::string name : {"qwen3_5", "qwen3_next"}) {
+    SCOPED_TRACE(name);
+    const Checkpoint checkpoint = Checkpoint::open(kData / name);
+    const Golden golden = read_golden(name + "_long");
+    ASSERT_EQ(golden.prompt.size(), 300U);
+    EXPECT_LE(largest_deviation(checkpoint, golden), golden.tolerance);
+    expect_same_greedy_text(checkpoint, golden);
+    expect_mutants_exceed_tolerance(checkpoint, golden, golden.tolerance);
+  }
 }
 
 TEST_P(TinyCheckpoint, WithTheNextHeadsNormExceedsTheTolerance) {
@@ -453,6 +458,8 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
         TinyCase{"qwen3_5", "qwen3_5"}, TinyCase{"qwen3_5_gguf", "qwen3_5.gguf"},
         TinyCase{"qwen3_5_moe", "qwen3_5_moe"}, TinyCase{"qwen3_5_moe_gguf", "qwen3_5_moe.gguf"},
+        TinyCase{"qwen3_next", "qwen3_next"}, TinyCase{"qwen3_next_gguf", "qwen3_next.gguf"},
+        TinyCase{"qwen3_next_ssm_in_gguf", "qwen3_next_ssm_in.gguf"},
         TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"},
         TinyCase{"mixtral_factors_gguf", "mixtral_factors.gguf"}),
     [](const auto& info) { return test_name(info.param.checkpoint); });

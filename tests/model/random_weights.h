@@ -45,10 +45,16 @@ class RandomWeights final : public WeightSource {
         a.add(kAttentionNormBias, vector(d, 0.0f)), m.add(kMlpNormBias, vector(d, 0.0f));
       if (own.recurrent) {
         const DeltaConfig& delta = config.delta;
-        a.add(kDeltaMixed, matrix(delta.channels(), d));
-        a.add(kDeltaGate, matrix(delta.values(), d));
-        a.add(kDeltaBeta, matrix(delta.value_heads, d));
-        a.add(kDeltaStep, matrix(delta.value_heads, d));
+        if (delta.joined_inputs)
+          a.add(kDeltaJoined, matrix(delta.channels() + delta.values(), d));
+        else
+          a.add(kDeltaMixed, matrix(delta.channels(), d)),
+              a.add(kDeltaGate, matrix(delta.values(), d));
+        if (delta.joined_steps)
+          a.add(kDeltaJoinedSteps, matrix(2 * delta.value_heads, d));
+        else
+          a.add(kDeltaBeta, matrix(delta.value_heads, d)),
+              a.add(kDeltaStep, matrix(delta.value_heads, d));
         a.add(kDeltaTaps, vectors(delta.channels(), 4, 0.5f));
         a.add(kDeltaStepBias, vector(delta.value_heads, 0.0f));
         a.add(kDeltaRate, vector(delta.value_heads, -4.0f));  // a text is long remembered

@@ -58,6 +58,8 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     if (std::string(GetParam()) == "unequal") config = unequal_config();
     if (std::string(GetParam()).starts_with("delta")) config = recurrent_config();
     config.delta.by_turns = std::string(GetParam()) == "delta_by_turns";
+    config.delta.joined_inputs = config.delta.joined_steps =
+        std::string(GetParam()) == "delta_joined";
     if (std::string(GetParam()).ends_with("mixture")) {
       config.experts = {.count = 7, .active = 3, .hidden_dim = 20};
       const bool whole = std::string(GetParam()) == "shared_mixture";
@@ -405,8 +407,8 @@ INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
                                            "bloom", "unequal", "ministral3", "mixture",
                                            "shared_mixture", "switched_mixture", "gpt_oss",
-                                           "gemma2", "olmo3", "cohere2", "delta",
-                                           "delta_by_turns"));
+                                           "gemma2", "olmo3", "cohere2", "delta", "delta_by_turns",
+                                           "delta_joined"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

@@ -49,7 +49,7 @@ TEST_P(ThousandTokens, OfCopiedTreesArePlainDecodings) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ThousandTokens,
-                         ::testing::Values("qwen3_5", "qwen3_5.gguf", "qwen3_5_moe"),
+                         ::testing::Values("qwen3_5", "qwen3_5.gguf", "qwen3_5_moe", "qwen3_next"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

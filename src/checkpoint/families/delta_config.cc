@@ -8,6 +8,7 @@
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
 #include "src/checkpoint/gguf_keys.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -55,6 +56,7 @@ ModelConfig read_qwen3_5_config(const json& json_config, const Family& family) {
   delta.key_dim = config.integer("linear_key_head_dim", kMostHeadDim);
   delta.value_dim = config.integer("linear_value_head_dim", kMostHeadDim);
   require_groups(delta, "key 'linear_num_value_heads'", "'linear_num_key_heads'");
+  delta.joined_inputs = delta.joined_steps = family.joined_delta;
   if (const int taps = config.integer("linear_conv_kernel_dim", kMostHeadDim); taps != kTaps)
     refuse_config("a convolution of " + std::to_string(taps) +
                   " taps (key 'linear_conv_kernel_dim')");
@@ -81,7 +83,8 @@ ModelConfig read_qwen3_5_config(const json& json_config, const Family& family) {
   return model;
 }
 
-void put_delta(const Keys& keys, ModelConfig& model) {
+void put_delta(const Keys& keys, const GgufHeader& header, const Family& family,
+               ModelConfig& model) {
   DeltaConfig& delta = model.delta;
   delta.key_heads = keys.integer("ssm.group_count", kMostHeads);
   delta.value_heads = keys.integer("ssm.time_step_rank", kMostHeads);
@@ -96,9 +99,17 @@ void put_delta(const Keys& keys, ModelConfig& model) {
   if (const int taps = keys.integer("ssm.conv_kernel", kMostHeadDim); taps != kTaps)
     throw Error("metadata key " + quoted("ssm.conv_kernel") + " is " + std::to_string(taps) +
                 ", not " + std::to_string(kTaps) + ", which is not supported");
-  // Converters reorder the rows of value heads, and write the rates of decay themselves.
-  delta.by_turns = true;
+  // Converters write the rates of decay themselves, and reorder value heads; or, of inputs in one
+  // matrix, take queries, keys, values and gates apart, which older ones left where they were.
   delta.rate_is_log = false;
+  delta.by_turns = !family.joined_delta;
+  delta.joined_steps = family.joined_delta;
+  const std::string_view joined = spec_of(TensorRole::kDeltaJoined).gguf;
+  delta.joined_inputs =
+      family.joined_delta &&
+      std::any_of(header.tensors.begin(), header.tensors.end(), [&](const TensorEntry& tensor) {
+        return numbers_in(joined, tensor.name).has_value();
+      });
   std::vector<std::uint8_t> attends(static_cast<std::size_t>(model.layers), 0);
   const char* key = "attention.recurrent_layers";
   if (const std::vector<double> each = keys.numbers(key); !each.empty()) {

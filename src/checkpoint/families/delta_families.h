@@ -59,5 +59,14 @@ constexpr Family kQwen35Moe{.name = "qwen3_5_moe_text",
                             .stored_names = kQwen2MoeNames,
                             .gguf_names = kDeltaGgufNames,
                             .fused = kQwen35Experts};
+constexpr Family kQwen3Next = [] {
+  Family family = kQwen35Moe;
+  family.name = "qwen3_next";
+  family.hf_class = "Qwen3NextForCausalLM";
+  family.gguf = "qwen3next";
+  family.joined_delta = true;
+  family.read_config = read_qwen3_next_config;
+  return family;
+}();
 
 }  // namespace canopy

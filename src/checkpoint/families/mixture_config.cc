@@ -37,14 +37,23 @@ ExpertsConfig read_experts(const Fields& config, const Family& family, const cha
 }
 
 /// Sets the layers that have no experts. `keys`: what says so.
-void put_dense_layers(std::vector<std::uint8_t> dense, const char* keys, ModelConfig& model) {
+void put_dense_layers(const std::vector<std::uint8_t>& dense, const char* keys,
+                      ModelConfig& model) {
   if (std::count(dense.begin(), dense.end(), 0) == 0)
     throw Error(std::string(keys) + " no layer with experts");
   if (std::count(dense.begin(), dense.end(), 1) == 0) return;
-  LayerConfig without = model.layer_kinds.front();
-  without.experts = false;
-  model.layer_kinds.push_back(without);
-  model.kind_of_layer = std::move(dense);
+  model.kind_of_layer.resize(dense.size());                       // a model of one kind names none
+  std::vector<std::size_t> without(model.layer_kinds.size(), 0);  // of a kind; 0: not there yet
+  for (std::size_t layer = 0; layer < dense.size(); ++layer) {
+    const std::size_t kind = model.kind_of_layer[layer];
+    if (dense[layer] == 0) continue;
+    if (without[kind] == 0) {
+      without[kind] = model.layer_kinds.size();
+      model.layer_kinds.push_back(model.layer_kinds[kind]);
+      model.layer_kinds.back().experts = false;
+    }
+    model.kind_of_layer[layer] = static_cast<std::uint8_t>(without[kind]);
+  }
 }
 
 /// Sets which layers are dense: those that `mlp_only_layers` names, and all whose number, counted
@@ -62,8 +71,7 @@ void put_dense_layers(const Fields& config, ModelConfig& model) {
       dense[one.get<std::size_t>()] = 1;
     }
   }
-  put_dense_layers(std::move(dense), "keys 'mlp_only_layers' and 'decoder_sparse_step' leave",
-                   model);
+  put_dense_layers(dense, "keys 'mlp_only_layers' and 'decoder_sparse_step' leave", model);
 }
 
 /// Sets the first layers dense, as many as `first_k_dense_replace` says.
@@ -71,7 +79,7 @@ void put_leading_dense_layers(const Fields& config, int otherwise, ModelConfig& 
   const int leading = config.integer("first_k_dense_replace", 1 << 14, otherwise, 0);
   std::vector<std::uint8_t> dense(static_cast<std::size_t>(model.layers), 0);
   std::fill_n(dense.begin(), std::min(leading, model.layers), 1);
-  put_dense_layers(std::move(dense), "key 'first_k_dense_replace' leaves", model);
+  put_dense_layers(dense, "key 'first_k_dense_replace' leaves", model);
 }
 
 /// Reads the experts that every row has.
@@ -134,6 +142,16 @@ ModelConfig read_qwen3_5_moe_config(const json& json_config, const Family& famil
                   " with layers without experts (key 'mlp_only_layers')");
   model.experts = read_experts(config, family, "moe_intermediate_size");
   model.experts.shared_dim = config.integer("shared_expert_intermediate_size", kMostDim);
+  return model;
+}
+
+ModelConfig read_qwen3_next_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  ModelConfig model = read_qwen3_5_config(json_config, family);
+  model.experts = read_experts(config, family, "moe_intermediate_size");
+  model.experts.normalised = config.flag("norm_topk_prob", true);
+  model.experts.shared_dim = config.integer("shared_expert_intermediate_size", kMostDim);
+  put_dense_layers(config, model);
   return model;
 }
 
@@ -250,7 +268,7 @@ ModelConfig read_ernie4_5_moe_config(const json& json_config, const Family& fami
   for (int layer = 0; layer < model.layers; ++layer)
     dense[static_cast<std::size_t>(layer)] =
         (layer + 1) % every != 0 || layer < first || (last >= 0 && layer > last);
-  put_dense_layers(std::move(dense),
+  put_dense_layers(dense,
                    "keys 'moe_layer_start_index', 'moe_layer_end_index' and 'moe_layer_interval' "
                    "leave",
                    model);

@@ -106,7 +106,7 @@ CONFIGS |= {
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
 MIXTURES = ("granitemoe", "ernie4_5_moe", "mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss",
-            "qwen3_5_moe_text")
+            "qwen3_5_moe_text", "qwen3_next")
 
 def with_eyes(text, architecture="Mistral3ForConditionalGeneration", model_type="mistral3", vision="pixtral", **keys):
     """A decoder inside of a model that also sees, as Mistral and Google publish them."""

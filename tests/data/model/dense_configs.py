@@ -228,7 +228,7 @@ GGUF_TYPES = {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k=
 RESULTS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 # Most choices of a greedy text must have a margin above a GPU's rounding: those of the seed in turn had not; nor had the
 # scores of a router, of which two were closer than a part in a thousand.
-GGUF_SEEDS = {"exaone4": 304, "gemma4": 300, "mixtral_factors": 409}
+GGUF_SEEDS = {"exaone4": 304, "gemma4": 300, "mixtral_factors": 409, "qwen3_next": 702, "qwen3_next_ssm_in": 702}
 GGUF_NAMES = {
     "gemma2": RESULTS | {"pre_feedforward_layernorm": "ffn_norm"},
     "olmo2": RESULTS, "exaone4": RESULTS,
@@ -240,7 +240,8 @@ GGUF_NAMES = {
     "apertus": {"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
 }
 GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma4"] = GGUF_NAMES["gemma2"]
-LESS_ONE = ("gemma2", "gemma3_text", "nemotron", "qwen3_5_text", "qwen3_5_moe_text")  # directories have norms less 1
+LESS_ONE = ("gemma2", "gemma3_text", "nemotron", "qwen3_5_text", "qwen3_5_moe_text",
+            "qwen3_next")  # directories have norms less 1
 
 
 def add_longrope(out, config):

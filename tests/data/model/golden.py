@@ -214,6 +214,7 @@ def measure(model, prompt, rows, new_tokens, samples):
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
     weights = unfused({plain_name(k): v.numpy() for k, v in model.state_dict().items()})
+    weights = delta_configs.apart(weights, model.config.to_dict())
     shape = shape_of(model)
     rotary = isinstance(shape, exact.Shape)
     frequency = rotary_of(model, "full_attention" if shape.tables else "")[0].copy() if rotary else []

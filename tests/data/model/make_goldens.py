@@ -350,6 +350,7 @@ def write_gguf(path, config, weights, types):
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
     stored, shapes = {}, {}
     own_name = "block_sparse_moe." if any("block_sparse_moe." in name for name in weights) else "mlp."
+    weights = delta_configs.as_converted(weights, config, path.stem.endswith("_ssm_in"))
     for name, w in split_experts({k.replace(own_name, "mlp."): v for k, v in weights.items()}).items():
         shapes[name] = w.shape
         w = w.reshape(-1) if "moe_statics" in name else w
@@ -387,7 +388,8 @@ def write_gguf(path, config, weights, types):
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
     out.close()
-    return {k.replace("mlp.", own_name): v for k, v in join_experts(stored).items()}
+    stored = delta_configs.as_stored(join_experts(stored), config)
+    return {k.replace("mlp.", own_name): v for k, v in stored.items()}
 
 
 def reference_of(config, weights):
@@ -424,8 +426,8 @@ def main():
             write_odd(HERE / "llama2_odd", config, tensors)
             checkpoints += ["llama2_shards", "llama2_odd"]
         make(name, golden.load(HERE / name), checkpoints, seed)
-        if name == "qwen3_5":
-            make("qwen3_5_long", golden.load(HERE / name), checkpoints, seed, LONG, LONG_ROWS)
+        if name in ("qwen3_5", "qwen3_next"):
+            make(f"{name}_long", golden.load(HERE / name), checkpoints, seed, LONG, LONG_ROWS)
     for seed, (name, config) in enumerate(FP8_CONFIGS.items(), start=200):
         if wanted and name not in wanted:
             continue

@@ -40,7 +40,7 @@ constexpr std::array kShapes{
     "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
     "max_position_embeddings": 131072})"},
     // Numbers of Qwen's config.json files; the same in the scripts of github.com/THUDM/slime
-    // (624b824). All layers of the mixtures have experts, and none of these is shared.
+    // (624b824). All layers of the mixtures have experts; Qwen3-Next alone has a shared one.
     NamedShape{"qwen3-0.6b",
                R"({"model_type": "qwen3", "num_hidden_layers": 28, "hidden_size": 1024,
     "intermediate_size": 3072, "num_attention_heads": 16, "num_key_value_heads": 8,
@@ -63,6 +63,15 @@ constexpr std::array kShapes{
     "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1536,
     "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "max_position_embeddings": 40960})"},
+    NamedShape{"qwen3-next-80b-a3b",
+               R"({"model_type": "qwen3_next", "num_hidden_layers": 48, "hidden_size": 2048,
+    "intermediate_size": 5120, "num_attention_heads": 16, "num_key_value_heads": 2,
+    "head_dim": 256, "partial_rotary_factor": 0.25, "full_attention_interval": 4,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "num_experts": 512,
+    "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512, "norm_topk_prob": true, "vocab_size": 151936,
+    "rms_norm_eps": 1e-6, "rope_theta": 10000000, "max_position_embeddings": 262144})"},
     // Numbers of the models' config.json files, with what transformers' Gemma3TextConfig has in its
     // place.
     NamedShape{"gemma-3-27b",
