@@ -50,7 +50,8 @@ std::optional<DType> bf16_form(const SweepLayout& target) {
 
 OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
                      const CodecCost& from, const CodecCost& to) {
-  const Seconds per_weight = to.per_weight - from.per_weight;
+  // Timed where nothing is read: at what it takes while weights travel, as the profile's times are.
+  const Seconds per_weight = (to.per_weight - from.per_weight) / profile.at_rest;
   HardwareProfile changed = profile;
   std::vector<char> attention(profile.layers.size()), mlp(profile.layers.size());  // were raised
   double head = 0;
