@@ -125,8 +125,18 @@ Seconds CostModel::draft(const StepQuery& query) const {
   return sum;
 }
 
-double CostModel::share_of_time(const WeightPlan& weights) const {
-  return weights.reads() ? 1 : profile_.at_rest;
+double CostModel::share_of_time(double rows, const WeightPlan& weights) const {
+  const std::span<const Sample> timed = profile_.at_rest.knots();
+  if (timed.empty() || weights.reads()) return 1;
+  rows = std::min(rows, timed.back().x);
+  Seconds travelling = profile_.head.at(rows);
+  for (const SweepUnit& unit : weights.units) {
+    if (unit.kind == UnitKind::kHead || unit.layer_kind >= profile_.layers.size()) continue;
+    const HardwareProfile::LayerCosts& layer = profile_.layers[unit.layer_kind];
+    const Curve& curve = unit.kind == UnitKind::kMlp ? layer.mlp : layer.attention;
+    if (!curve.knots().empty()) travelling += curve.at(rows);
+  }
+  return travelling.count() > 0 ? std::min(1.0, profile_.at_rest.at(rows) / travelling) : 1;
 }
 
 double CostModel::bandwidth(const WeightPlan& weights) const {
@@ -151,7 +161,7 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
     if (!kind.attention.knots().empty()) layer.attention = kind.attention.at(rows);
     if (!kind.mlp.knots().empty()) layer.mlp = kind.mlp.at(rows);
   }
-  const double share = share_of_time(weights);
+  const double share = share_of_time(rows, weights);
   const Seconds head = share * profile_.head.at(head_rows);
   const auto cost_of = [&](const SweepUnit& unit) {
     const double own = unit.gathered > 0 ? network_.share : 1;
@@ -211,7 +221,7 @@ std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double
 
 StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) const {
   StepCost cost;
-  cost.draft = share_of_time(weights) * draft(query);
+  cost.draft = draft(query);
   cost.verify = query.tokens * query.sequences * profile_.verify;
   const int nodes = query.shape->size() * query.sequences;
   const Arithmetic target = arithmetic(nodes + query.prompt_rows, nodes, query.context, weights);

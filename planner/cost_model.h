@@ -110,8 +110,9 @@ class CostModel {
 
  private:
   Seconds draft(const StepQuery& query) const;
-  /// The share of what was measured while weights travelled.
-  double share_of_time(const WeightPlan& weights) const;
+  /// Share of the time measured while weights travel that these rows take of these weights: less
+  /// than 1 where nothing is read.
+  double share_of_time(double rows, const WeightPlan& weights) const;
   Seconds link(const WeightPlan& weights) const;
   /// Time that each unit takes, and the embedding before them.
   struct Arithmetic {

@@ -108,7 +108,7 @@ std::string to_json(const HardwareProfile& p) {
     put_layer(more, kind);
     out["other_layers"].push_back(std::move(more));
   }
-  if (p.at_rest != 1) out["at_rest"] = p.at_rest;
+  if (!p.at_rest.knots().empty()) out["at_rest"] = curve_json(p.at_rest);
   if (p.modelled) out["modelled"] = true;
   if (p.memory_bytes > 0) out["memory_bytes"] = p.memory_bytes;
   if (p.gpu_memory_bytes > 0) out["gpu_memory_bytes"] = p.gpu_memory_bytes;
@@ -154,8 +154,7 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
     curve(in, "mlp");
   }
   p.head = curve(in, "head");
-  if (in.contains("at_rest")) p.at_rest = number(in, "at_rest");
-  if (p.at_rest == 0 || p.at_rest > 1) refuse("at_rest", "a share, at most 1");
+  if (in.contains("at_rest")) p.at_rest = curve(in, "at_rest");
   p.verify = Seconds(number(in, "verify"));
   if (const auto d = in.find("drafting"); d != in.end()) {
     if (!d->is_object()) refuse("drafting", "an object");

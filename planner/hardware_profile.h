@@ -31,10 +31,9 @@ struct HardwareProfile {
     Seconds context{};  // more per row of the attention and token of text
   };
   std::vector<LayerCosts> layers = std::vector<LayerCosts>(1);  // as ModelConfig::layer_kinds
-  Curve head = {};  // rows -> s, final norm and all slices
-  /// Share of these times, and of the draft's, that they take where nothing is read meanwhile.
-  double at_rest = 1;
-  Seconds verify{};  // per accepted node: its probabilities, the draw
+  Curve head = {};     // rows -> s, final norm and all slices
+  Curve at_rest = {};  // rows -> s of all layers and the head, nothing being read; or no knots
+  Seconds verify{};    // per accepted node: its probabilities, the draw
 
   /// The draft: rows -> s of one level, its children drawn and brought to the host.
   struct DraftCosts {

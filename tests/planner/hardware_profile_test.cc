@@ -44,8 +44,7 @@ TEST(HardwareProfile, ComesBackFromItsTextAsItWas) {
 TEST(HardwareProfile, WrongMembersThatMayBeMissingAreNamedToo) {
   const auto whole = nlohmann::json::parse(to_json(made_up_profile()));
   for (const auto& [member, value] : {std::pair<std::string, nlohmann::json>{"modelled", 1},
-                                      {"at_rest", 1.5},
-                                      {"at_rest", 0},
+                                      {"at_rest", 0.5},
                                       {"memory_bytes", "160G"},
                                       {"gpu_memory_bytes", 1e30}}) {
     auto broken = whole;

@@ -60,8 +60,12 @@ void print(const HardwareProfile& p) {
       cells.push_back(x <= curve->knots().back().x ? fixed(curve->at(x).count() * 1e3, 2) : "-");
     std::cout << table.row(cells);
   }
-  if (p.at_rest < 1)
-    std::cout << "where all weights rest: " << fixed(100 * p.at_rest, 0) << "% of these times\n";
+  if (p.at_rest.knots().empty()) return;
+  std::cout << "all layers and the head, where nothing is read:";
+  for (const Sample& s : p.at_rest.knots())
+    std::cout << (&s == &p.at_rest.knots().front() ? " " : ", ") << fixed(s.t.count() * 1e3, 2)
+              << " (" << fixed(s.x, 0) << ")";
+  std::cout << "\n";
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "src/measure/steps/fitted_costs.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "src/base/error.h"
@@ -32,22 +31,6 @@ Seconds slope_of(std::span<const Sample> samples, int window = 0) {
           (kRowsAfterText * (window == 0 ? sample.x : std::min<double>(sample.x, window))));
   require(!slopes.empty(), "attention to a text was not timed");
   return median(slopes);
-}
-
-/// The mean, over what was timed of both, of the time at rest by that while weights travel; at most
-/// 1, which it is where nothing was timed at rest.
-double share_at_rest(const MeasuredSamples& samples) {
-  std::map<double, std::vector<Seconds>> at_rest;  // by rows
-  for (const Sample& sample : samples.all(kTimedAtRest)) at_rest[sample.x].push_back(sample.t);
-  double sum = 0;
-  int sizes = 0;
-  for (auto& [rows, times] : at_rest) {
-    std::vector<Seconds> travelling = samples.times(kArithmetic, rows);
-    if (travelling.empty()) continue;
-    sum += median(std::move(times)) / median(std::move(travelling));
-    ++sizes;
-  }
-  return sizes > 0 ? std::min(1.0, sum / sizes) : 1;
 }
 
 Curve level_curve(std::span<const Sample> trees) {
@@ -100,7 +83,8 @@ void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kind
       layer.mlp = Curve::fit(timed);
   }
   profile.head = Curve::fit(samples.all(kHead));
-  profile.at_rest = share_at_rest(samples);
+  if (const auto timed = samples.all(kTimedAtRest); !timed.empty())
+    profile.at_rest = Curve::fit(timed);
   std::vector<Seconds> verify = samples.times(kVerify, 1);
   require(!verify.empty(), "verification was not timed");
   profile.verify = median(std::move(verify));

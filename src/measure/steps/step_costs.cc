@@ -30,7 +30,8 @@ constexpr double kEnough = 4;
 // straight. So long, too, a stop request may have to wait for a unit.
 constexpr Seconds kLongest{2};
 constexpr Seconds kLinkTime{1};
-constexpr int kRounds = 3;     // of everything that is over in a moment
+constexpr int kRounds = 3;  // of everything that is over in a moment
+constexpr int kRoundsAtRest = 5;
 constexpr int kLongRows = 32;  // a sweep of more is long, and one round of it will do
 // Share of a tree's time that the link was busy: it was to the end, and is still.
 constexpr double kBusy = 0.95;
@@ -57,7 +58,7 @@ class StepCosts {
       if (!can_sweep(rows) || !samples_.times(kTimedAtRest, rows).empty()) continue;
       step("a sweep of " + in_rows(rows) + " where all weights rest", [&] {
         sweep(rows, 0);  // into caches that the processor has, as in the middle of a run
-        for (int round = 0; round < kRounds; ++round)
+        for (int round = 0; round < kRoundsAtRest; ++round)
           samples_.add(kTimedAtRest, {static_cast<double>(rows), all_of(sweep(rows, 0))});
       });
     }

@@ -50,13 +50,13 @@ std::optional<DType> bf16_form(const SweepLayout& target) {
 
 OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
                      const CodecCost& from, const CodecCost& to) {
-  // Timed where nothing is read: at what it takes while weights travel, as the profile's times are.
-  const Seconds per_weight = (to.per_weight - from.per_weight) / profile.at_rest;
+  const Seconds per_weight = to.per_weight - from.per_weight;
   HardwareProfile changed = profile;
   std::vector<char> attention(profile.layers.size()), mlp(profile.layers.size());  // were raised
-  double head = 0;
+  double head = 0, all = 0;
   for (const UnitLayout& unit : target.units) {
     const double weights = bf16_weights(unit);
+    all += weights;
     if (unit.unit.kind == UnitKind::kHead) {
       head += weights;
       continue;
@@ -68,6 +68,7 @@ OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
     curve = raised(curve, weights * per_weight);
   }
   changed.head = raised(profile.head, head * per_weight);
+  if (!profile.at_rest.knots().empty()) changed.at_rest = raised(profile.at_rest, all * per_weight);
   return {lay_out_random_checkpoint({target.config, to.dtype}, LayerBytes::kOwn, "laid out"),
           std::move(changed)};
 }
