@@ -99,6 +99,7 @@ EngineOptions probe_of(const ModelFiles& models, const EngineOptions& options) {
   EngineOptions probe = options;
   probe.trace = nullptr;
   probe.routes = nullptr;
+  probe.cluster = nullptr;  // the planner divides what one rank measures
   probe.plan.resident = 0;
   probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;

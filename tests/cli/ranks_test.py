@@ -94,6 +94,18 @@ class Ranks(TempDirCase):
         self.assertEqual(other.returncode, 0, other.stderr)
         self.assertIn("--disk-limit: must be at least 1M", self.refusal(self.same(2, *words[:-2], 5, "--json"), 2))
 
+    def test_the_first_rank_measures_for_all(self):
+        deep = random_model(self.dir / "deep", TOKENIZER, layers=4)
+        words = ["-m", deep, "-p", "abc", "-n", 6, "--ignore-eos", "--resident", "none", "-t", 1, *MEMORY]
+        alone = run("generate", *words, "--profile", PROFILE)
+        os.environ["XDG_CACHE_HOME"] = str(self.dir / "cache")
+        self.addCleanup(os.environ.pop, "XDG_CACHE_HOME")
+        shared = self.same(2, *words)
+        self.assertEqual((shared.returncode, shared.stdout), (0, alone.stdout), shared.stderr)
+        self.assertRegex(shared.stderr, "measured, and kept in ")
+        kept = list((self.dir / "cache" / "canopy").glob("hardware-*.json"))
+        self.assertEqual(len(kept), 1)
+
     def test_ranks_that_differ_end_with_one_message(self):
         words = [*self.words, *MEMORY]
         other = random_model(self.dir / "other", TOKENIZER, seed=3)
