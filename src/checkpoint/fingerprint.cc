@@ -12,6 +12,7 @@
 
 #include "src/base/error.h"
 #include "src/base/formats/packed_format.h"
+#include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
 namespace {
@@ -39,6 +40,28 @@ class Fingerprint {
     said_.append(static_cast<const char*>(data), size);
   }
   std::string said_;
+};
+
+/// Reads the middle of tensors.
+class Samples {
+ public:
+  explicit Samples(const Checkpoint& model) : model_(model) {
+    for (const auto& file : model.files()) files_.emplace_back(file, std::ios::binary);
+  }
+  /// Returns at most 64 bytes from the middle of a place in a tensor's file. Throws Error.
+  std::string middle_of(const TensorEntry& tensor, ByteRange place) {
+    std::string sample(std::min<std::uint64_t>(place.bytes, 64), '\0');
+    auto& in = files_.at(static_cast<std::size_t>(tensor.file));
+    in.seekg(static_cast<std::streamoff>(place.offset + (place.bytes - sample.size()) / 2));
+    if (!in.read(sample.data(), static_cast<std::streamsize>(sample.size())))
+      throw Error("cannot read " + tensor.name + " in " +
+                  model_.files()[static_cast<std::size_t>(tensor.file)].string());
+    return sample;
+  }
+
+ private:
+  const Checkpoint& model_;
+  std::vector<std::ifstream> files_;
 };
 
 }  // namespace
@@ -126,20 +149,12 @@ std::string fingerprint(const Checkpoint& model) {
     all.add(c.query_period);
   }
 
-  std::vector<std::ifstream> files;
-  for (const auto& file : model.files()) files.emplace_back(file, std::ios::binary);
+  Samples samples(model);
   for (const TensorEntry& tensor : model.tensors()) {
     all.add(tensor.name);
     all.add(name(tensor.dtype));
     all.add(tensor.shape);
-    const ByteRange place = place_in_file(tensor);
-    std::string sample(std::min<std::uint64_t>(place.bytes, 64), '\0');
-    auto& in = files.at(static_cast<std::size_t>(tensor.file));
-    in.seekg(static_cast<std::streamoff>(place.offset + (place.bytes - sample.size()) / 2));
-    if (!in.read(sample.data(), static_cast<std::streamsize>(sample.size())))
-      throw Error("cannot read " + tensor.name + " in " +
-                  model.files()[static_cast<std::size_t>(tensor.file)].string());
-    all.add(sample);
+    all.add(samples.middle_of(tensor, place_in_file(tensor)));
     if (!tensor.factors.empty()) all.add(tensor.factors);
     // Offsets of packed rows follow from the values; scales and groups of columns do not.
     if (!tensor.companion.empty() && !is_packed(tensor.dtype)) {
@@ -148,6 +163,23 @@ std::string fingerprint(const Checkpoint& model) {
     }
   }
   return all.digits();
+}
+
+std::map<std::string, std::string> digits_of_rows(
+    const Checkpoint& model, const std::function<OwnRows(std::int64_t rows)>& own) {
+  std::map<std::string, std::string> digits;
+  Samples samples(model);
+  for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
+    if (!is_cut_by_rows(tensor.spec->role)) return;
+    const TensorEntry* const whole = model.find(tensor.name());
+    require(whole != nullptr, "a model has the tensors of its config");
+    const OwnRows rows = own(whole->shape[0]);
+    if (rows.count == 0) return;
+    const ByteRange place = place_of_rows(*whole, rows.first, rows.count);
+    digits.emplace(whole->name, digits_of(samples.middle_of(
+                                    *whole, {whole->offset + place.offset, place.bytes})));
+  });
+  return digits;
 }
 
 std::string source_fingerprint(const Checkpoint& model) {

@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -12,6 +15,16 @@ namespace canopy {
 /// bytes between are not read. A rank's share has that of the whole. Throws: Error naming a file
 /// that cannot be read.
 std::string fingerprint(const Checkpoint& model);
+
+/// Rows that a share has of a matrix: the first, and how many.
+struct OwnRows {
+  std::int64_t first = 0, count = 0;
+};
+/// Returns, for each matrix that ranks cut by rows and of which this share has any, 16 hexadecimal
+/// digits (XXH3) of 64 bytes from the middle of its rows, by the tensor's canonical name. `own`:
+/// the share of a matrix of that many rows. Throws: Error naming a file that cannot be read.
+std::map<std::string, std::string> digits_of_rows(
+    const Checkpoint& model, const std::function<OwnRows(std::int64_t rows)>& own);
 
 /// 16 hexadecimal digits (XXH3) of these bytes.
 std::string digits_of(std::string_view bytes);

@@ -12,6 +12,7 @@
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/sparse/shard_label.h"
+#include "src/checkpoint/sparse/shard_rows.h"
 
 namespace canopy {
 
@@ -110,7 +111,9 @@ void copy_other_files(const Checkpoint& model, const fs::path& directory) {
     const std::string extension = entry.path().extension();
     const bool is_text = extension == ".json" || extension == ".jinja" || extension == ".txt" ||
                          extension == ".model";
-    if (!entry.is_regular_file() || !is_text || entry.path().filename() == kShardFile) continue;
+    const fs::path name = entry.path().filename();
+    if (!entry.is_regular_file() || !is_text || name == kShardFile || name == kShardRowsFile)
+      continue;
     write_text_file(directory / entry.path().filename(),
                     read_file(entry.path(), kMostTokenizerBytes, FileKind::kOfModel));
   }
@@ -144,8 +147,13 @@ ShardReport write_shard(const Checkpoint& model, const Share& share, const fs::p
     copy.finish();
   }
   copy_other_files(model, staged.partial());
+  const auto rows = digits_of_rows(model, [&](std::int64_t total) {
+    const RowRange range = share.own(total);
+    return OwnRows{range.first, range.count};
+  });
   const ShardLabel label{share.rank, share.parts, share.block, fingerprint(model)};
   write_text_file(staged.partial() / kShardFile, to_json(label));
+  write_text_file(staged.partial() / kShardRowsFile, rows_to_json(rows));
   staged.publish();
   return report;
 }

@@ -1,5 +1,6 @@
 """canopy shard: a rank's rows of a model, in files with holes; ranks of their shards write the text of one process."""
 import json
+import re
 import shutil
 import unittest
 
@@ -75,12 +76,21 @@ class Shard(TempDirCase):
         self.assertRegex(refused([first, other]), "the model's fingerprint is")
         # A label that lies is caught by what the files have.
         shutil.copy(second / "canopy_shard.json", first / "canopy_shard.json")
-        if allocated(first / "model.safetensors") < (first / "model.safetensors").stat().st_size:
-            self.assertRegex(refused([self.model, first]), "lies in a hole")
+        file = first / "model.safetensors"
+        if allocated(file) < file.stat().st_size:
+            said = refused([self.model, first])
+            self.assertRegex(said, rf"rank 1 \(.+\): .*{re.escape(str(file))}: tensor '[\w.]+' lies in a hole: .*: copy the file again")
+        # So it is where a copy has zeros in place of holes, though no file system knows.
+        whole = file.read_bytes()
+        file.unlink()
+        file.write_bytes(whole)
+        self.assertRegex(refused([self.model, first]), rf"rank 1 \(.+\): {re.escape(str(file))} does not have the rows of tensor "
+                                                       r"'[\w.]+' that canopy shard has written for this rank: copy the file again")
 
     def test_nothing_else_takes_a_shard(self):
         shard = self.shard(1, 2)
-        for command in ("generate", "-m", shard, *WORDS), ("inspect", shard), ("pack", "-m", shard, "-o", self.dir / "packed"),                 ("generate", "--allow-holes", "-m", shard, *WORDS), ("shard", "-m", shard, "--ranks", 2, "--rank", 0, "-o", self.dir / "x"):
+        for command in ("generate", "-m", shard, *WORDS), ("inspect", shard), ("pack", "-m", shard, "-o", self.dir / "packed"), \
+                ("generate", "--allow-holes", "-m", shard, *WORDS), ("shard", "-m", shard, "--ranks", 2, "--rank", 0, "-o", self.dir / "x"):
             result = run(*command)
             self.assertEqual(result.returncode, 1, command)
             self.assertIn("has the rows of rank 1 of 2, with --shares 1:1 alone", result.stderr)

@@ -30,7 +30,8 @@ const TensorEntry* first_inside(std::span<const TensorEntry> tensors, std::uint6
 
 }  // namespace
 
-void refuse_holes(const std::filesystem::path& file, std::span<const TensorEntry> tensors) {
+void refuse_holes(const std::filesystem::path& file, std::span<const TensorEntry> tensors,
+                  std::string_view what_follows) {
   const UniqueFd descriptor = open_file(file);
   const auto size = static_cast<off_t>(regular_file_bytes(descriptor.get(), file));
   for (off_t at = 0; at < size;) {
@@ -42,8 +43,7 @@ void refuse_holes(const std::filesystem::path& file, std::span<const TensorEntry
     if (const TensorEntry* const tensor = first_inside(tensors, begin, end))
       throw Error("tensor " + in_quotes(tensor->name) + " lies in a hole: bytes " +
                   std::to_string(begin) + " to " + std::to_string(end) +
-                  " of the file were never written, so the download is not complete; fetch the "
-                  "file again (--allow-holes takes a copy that was made sparse on purpose)");
+                  " of the file were never written, so " + std::string(what_follows));
   }
 }
 
