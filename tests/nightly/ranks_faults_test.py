@@ -4,6 +4,7 @@ CANOPY_RANK_FAULTS: how often (20)."""
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from support import CANOPY, PATIENCE, PROFILE, TOKENIZER, TempDirCase, main  # n
 COUNT = int(os.environ.get("CANOPY_RANK_FAULTS", "20"))
 SEED = int(os.environ.get("CANOPY_RANK_FAULTS_SEED", "1"))
 RANKS, TIMEOUT, SPARE = 3, 2, 5 * PATIENCE  # seconds
+JOINING = 2  # seconds that joining and ending may take on top (docs/cluster.md)
 
 
 @unittest.skipUnless(HAS_MPIRUN and has_mpi(), "built without MPI, or there is no mpirun")
@@ -75,7 +77,8 @@ class RanksFaults(TempDirCase):
                     continue  # it was done
                 struck += 1
                 self.assertTrue(victim, errors)
-                self.assertLess(took, TIMEOUT + SPARE, errors)
+                more = JOINING if re.search("(joining|ending with) the other ranks", errors) else 0
+                self.assertLess(took, TIMEOUT + more + SPARE, errors)
                 self.assertNotEqual(launched.returncode, 0)
                 # While ranks join, nobody knows yet who is missing, and mpirun may end them without a word.
                 joined = out != "" or "rank" in errors
