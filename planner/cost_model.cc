@@ -107,7 +107,7 @@ Seconds CostModel::draft(const StepQuery& query) const {
   const Curve& level = query.sampled ? costs.level_sampled : costs.level_greedy;
   if (query.valued) {
     const auto forward = [&](double rows) {
-      return level.at(rows) + rows * query.context * costs.context;
+      return level.at(rows) + query.context * costs.context.at(rows, query.sequences);
     };
     return forward(query.sequences) +
            query.valued->forwards * forward(query.valued->rows * query.sequences);
@@ -120,7 +120,7 @@ Seconds CostModel::draft(const StepQuery& query) const {
   Seconds sum{};
   for (const int count : inner) {
     const double rows = count * query.sequences;
-    if (count > 0) sum += level.at(rows) + rows * query.context * costs.context;
+    if (count > 0) sum += level.at(rows) + query.context * costs.context.at(rows, query.sequences);
   }
   return sum;
 }
@@ -148,8 +148,9 @@ double CostModel::bandwidth(const WeightPlan& weights) const {
   return speed / network_.reads;
 }
 
-CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, double context,
+CostModel::Arithmetic CostModel::arithmetic(const Rows& of, double context,
                                             const WeightPlan& weights) const {
+  const double rows = of.all;
   struct Layer {
     std::optional<Seconds> attention, mlp;
     Seconds per_token{};  // of text
@@ -157,12 +158,12 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
   std::vector<Layer> layers;
   for (const HardwareProfile::LayerCosts& kind : profile_.layers) {
     Layer& layer = layers.emplace_back();
-    layer.per_token = rows * kind.context;
+    layer.per_token = kind.context.at(rows, of.texts);
     if (!kind.attention.knots().empty()) layer.attention = kind.attention.at(rows);
     if (!kind.mlp.knots().empty()) layer.mlp = kind.mlp.at(rows);
   }
   const double share = share_of_time(rows, weights);
-  const Seconds head = share * profile_.head.at(head_rows);
+  const Seconds head = share * profile_.head.at(of.head);
   const auto cost_of = [&](const SweepUnit& unit) {
     const double own = unit.gathered > 0 ? network_.share : 1;
     if (unit.kind == UnitKind::kHead) return own * unit.share * head;
@@ -186,9 +187,9 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
   for (const SweepUnit& unit : weights.units) {
     const bool is_head = unit.kind == UnitKind::kHead;
     const Seconds own = cost_of(unit),
-                  exchange = network_.gather(is_head ? head_rows : rows,
-                                             static_cast<double>(unit.gathered),
-                                             is_head ? unit.share : kExchanges);
+                  exchange =
+                      network_.gather(is_head ? of.head : rows, static_cast<double>(unit.gathered),
+                                      is_head ? unit.share : kExchanges);
     all.unit.push_back(own + exchange);
     all.total += own;
     all.exchange += exchange;
@@ -213,7 +214,8 @@ std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double
   int below = 1, above = 2 * kMostTreeNodes;  // arithmetic grows with its rows
   while (above - below > 1) {
     const int rows = (below + above) / 2;
-    const Arithmetic taken = arithmetic(rows, rows, context, weights);
+    const auto each = static_cast<double>(rows);
+    const Arithmetic taken = arithmetic({each, each, 1}, context, weights);
     (taken.total + taken.exchange <= most ? below : above) = rows;
   }
   return below;
@@ -224,13 +226,15 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
   cost.draft = draft(query);
   cost.verify = query.tokens * query.sequences * profile_.verify;
   const int nodes = query.shape->size() * query.sequences;
-  const Arithmetic target = arithmetic(nodes + query.prompt_rows, nodes, query.context, weights);
+  const int rows = nodes + query.prompt_rows;
+  const Arithmetic target = arithmetic(
+      {static_cast<double>(rows), static_cast<double>(nodes), static_cast<double>(query.sequences)},
+      query.context, weights);
   cost.compute = target.total;
   cost.exchange = target.exchange;
   cost.link = link(weights);
   std::vector<std::uint64_t> bytes;
   for (const SweepUnit& unit : weights.units) bytes.push_back(unit.bytes);
-  const int rows = nodes + query.prompt_rows;
   Seconds experts(static_cast<double>(weights.experts.bytes_of(rows)) / bandwidth(weights));
   if (weights.host_experts.bytes > 0) {
     require(profile_.link_bytes_per_second > 0,

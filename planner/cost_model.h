@@ -119,9 +119,11 @@ class CostModel {
     std::vector<Seconds> unit;
     Seconds embed{}, total{}, exchange{};  // the total without the exchanges, which units have
   };
-  /// `head_rows`: those that logits are asked of.
-  Arithmetic arithmetic(double rows, double head_rows, double context,
-                        const WeightPlan& weights) const;
+  /// Rows of a sweep; of them those that logits are asked of; the texts that they belong to.
+  struct Rows {
+    double all, head, texts;
+  };
+  Arithmetic arithmetic(const Rows& of, double context, const WeightPlan& weights) const;
   HardwareProfile profile_;
   Network network_;
 };

@@ -21,10 +21,15 @@ json curve_json(const Curve& curve) {
   return points;
 }
 
+void put_context(json& out, const ContextCost& context) {
+  out["context"] = context.per_row.count();
+  if (context.once.count() > 0) out["context_once"] = context.once.count();
+}
+
 void put_layer(json& out, const HardwareProfile::LayerCosts& layer) {
   if (!layer.attention.knots().empty()) {
     out["attention"] = curve_json(layer.attention);
-    out["context"] = layer.context.count();
+    put_context(out, layer.context);
   }
   if (!layer.mlp.knots().empty()) out["mlp"] = curve_json(layer.mlp);
 }
@@ -78,11 +83,16 @@ Curve curve(const json& object, const std::string& name) {
   }
 }
 
+ContextCost context_cost(const json& object) {
+  return {object.contains("context_once") ? Seconds(number(object, "context_once")) : Seconds(0),
+          Seconds(number(object, "context"))};
+}
+
 HardwareProfile::LayerCosts layer_costs(const json& object) {
   HardwareProfile::LayerCosts layer;
   if (object.contains("attention")) {
     layer.attention = curve(object, "attention");
-    layer.context = Seconds(number(object, "context"));
+    layer.context = context_cost(object);
   }
   if (object.contains("mlp")) layer.mlp = curve(object, "mlp");
   return layer;
@@ -113,10 +123,12 @@ std::string to_json(const HardwareProfile& p) {
   if (p.memory_bytes > 0) out["memory_bytes"] = p.memory_bytes;
   if (p.gpu_memory_bytes > 0) out["gpu_memory_bytes"] = p.gpu_memory_bytes;
   if (p.upload_bytes_per_second > 0) out["upload_bytes_per_second"] = p.upload_bytes_per_second;
-  if (p.drafting)
-    out["drafting"] = {{"level_greedy", curve_json(p.drafting->level_greedy)},
-                       {"level_sampled", curve_json(p.drafting->level_sampled)},
-                       {"context", p.drafting->context.count()}};
+  if (p.drafting) {
+    json& drafting = out["drafting"];
+    drafting = {{"level_greedy", curve_json(p.drafting->level_greedy)},
+                {"level_sampled", curve_json(p.drafting->level_sampled)}};
+    put_context(drafting, p.drafting->context);
+  }
   return json_text(out, 1) + "\n";
 }
 
@@ -158,8 +170,7 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.verify = Seconds(number(in, "verify"));
   if (const auto d = in.find("drafting"); d != in.end()) {
     if (!d->is_object()) refuse("drafting", "an object");
-    p.drafting = {curve(*d, "level_greedy"), curve(*d, "level_sampled"),
-                  Seconds(number(*d, "context"))};
+    p.drafting = {curve(*d, "level_greedy"), curve(*d, "level_sampled"), context_cost(*d)};
   }
   return p;
 }

@@ -9,6 +9,13 @@
 
 namespace canopy {
 
+/// More seconds of attention for each token of the text before its rows. Rows of one text read its
+/// keys and values together, so that the first takes more than another.
+struct ContextCost {
+  Seconds once{}, per_row{};
+  Seconds at(double rows, double texts) const { return texts * once + rows * per_row; }
+};
+
 /// Costs of one pair of models on one machine, as measured on real sweeps, or modelled; rows are
 /// tokens that a forward runs over. Plain data, kept between runs as JSON.
 struct HardwareProfile {
@@ -28,7 +35,7 @@ struct HardwareProfile {
   /// unit that it lacks has no knots.
   struct LayerCosts {
     Curve attention = {}, mlp = {};
-    Seconds context{};  // more per row of the attention and token of text
+    ContextCost context = {};
   };
   std::vector<LayerCosts> layers = std::vector<LayerCosts>(1);  // as ModelConfig::layer_kinds
   Curve head = {};     // rows -> s, final norm and all slices
@@ -38,7 +45,7 @@ struct HardwareProfile {
   /// The draft: rows -> s of one level, its children drawn and brought to the host.
   struct DraftCosts {
     Curve level_greedy, level_sampled;
-    Seconds context{};  // more per row of a level and token of text, all layers
+    ContextCost context = {};  // of all layers
   };
   std::optional<DraftCosts> drafting = {};
 

@@ -161,8 +161,26 @@ void KvCache::commit(std::span<const NodeId> path, Stream& stream) {
 void KvCache::pretend(int length, Stream& stream) {
   truncate(0);
   reserve(length, stream);
+  write_zeros(stream);
   if (recurrent_) recurrent_->pretend(length, stream);
   length_ = length;
+}
+
+void KvCache::write_zeros(Stream& stream) {
+  std::vector<std::byte> zeros;
+  for (int i = 0; i < pool_->layers(); ++i) {
+    if (!pool_->has(i)) continue;
+    for (const TensorView& all : {pool_->keys(i), pool_->values(i)}) {
+      const std::size_t heads = static_cast<std::size_t>(all.dim(0)), head = all.bytes() / heads,
+                        block = head / static_cast<std::size_t>(pool_->blocks());
+      zeros.resize(block);
+      for (std::size_t h = 0; h < heads; ++h)
+        for (const std::int32_t at : blocks_)
+          pool_->device().upload(
+              stream, all.data() + h * head + static_cast<std::size_t>(at) * block, zeros);
+      stream.synchronize();  // `zeros` lives until it was read
+    }
+  }
 }
 
 void KvCache::truncate(int length) {

@@ -74,7 +74,8 @@ class KvCache {
   /// Error if `length` is more than is committed, or cuts into what others may hold.
   void truncate(int length);
 
-  /// Holds a text of `length` tokens, of which nobody says which: to time what follows it.
+  /// Holds a text of `length` tokens, of which nobody says which: to time what follows it. Keys and
+  /// values are written, as zeros: pages that nobody wrote are one and the same in memory.
   void pretend(int length, Stream& stream);
 
   /// Its state; the blocks are lent until the cache changes.
@@ -88,6 +89,7 @@ class KvCache {
   KvCache(std::unique_ptr<KvPool> own, int capacity, int nodes);
   void send_table(Stream& stream);
   void give_back_all() noexcept;
+  void write_zeros(Stream& stream);  // to its blocks
 
   std::unique_ptr<KvPool> own_;
   KvPool* pool_;

@@ -105,9 +105,28 @@ TEST(CostModel, ALongerTextCostsAttention) {
   const StepCost near = model.step({.shape = &shape, .context = 10}, weights);
   const StepCost far = model.step({.shape = &shape, .context = 1010}, weights);
   const auto& profile = model.profile();
+  const ContextCost &layer = profile.layers[0].context, &draft = profile.drafting->context;
   EXPECT_NEAR((far.compute - near.compute).count(),
-              testing::kLayers * 4 * 1000 * profile.layers[0].context.count(), 1e-9);
-  EXPECT_NEAR((far.draft - near.draft).count(), 3 * 1000 * profile.drafting->context.count(), 1e-9);
+              testing::kLayers * 1000 * (layer.once + 4 * layer.per_row).count(), 1e-9);
+  EXPECT_NEAR((far.draft - near.draft).count(), 3 * 1000 * (draft.once + draft.per_row).count(),
+              1e-9);
+}
+
+TEST(CostModel, RowsOfATextReadItTogetherAndTextsReadTheirOwn) {
+  const CostModel model(made_up_profile());
+  const WeightPlan weights = made_up_weights(1000);
+  const auto text = [&](const TreeShape& shape, int sequences) {
+    const auto compute = [&](double context) {
+      return model.step({.shape = &shape, .sequences = sequences, .context = context}, weights)
+          .compute;
+    };
+    return (compute(1000) - compute(0)).count() / testing::kLayers / 1000;
+  };
+  const ContextCost& cost = model.profile().layers[0].context;
+  const TreeShape one, four = TreeShape::chain(4);
+  EXPECT_NEAR(text(one, 1), (cost.once + cost.per_row).count(), 1e-12);
+  EXPECT_NEAR(text(four, 1), (cost.once + 4 * cost.per_row).count(), 1e-12);
+  EXPECT_NEAR(text(one, 4), 4 * (cost.once + cost.per_row).count(), 1e-12);
 }
 
 TEST(CostModel, ALayerWithAWindowCostsNoMoreThanItsWindow) {
@@ -119,7 +138,7 @@ TEST(CostModel, ALayerWithAWindowCostsNoMoreThanItsWindow) {
   const auto compute = [&](double context) {
     return model.step({.shape = &shape, .context = context}, weights).compute.count();
   };
-  const double of_token = 4 * model.profile().layers[0].context.count();
+  const double of_token = model.profile().layers[0].context.at(4, 1).count();
   EXPECT_NEAR(compute(200) - compute(100), testing::kLayers * 100 * of_token, 1e-12);
   EXPECT_NEAR(compute(1200) - compute(200), (testing::kLayers - 1) * 1000 * of_token, 1e-12);
 }
@@ -140,8 +159,8 @@ TEST(CostModel, RanksShareProductsAndGatherTheirColumns) {
   EXPECT_NEAR(shared.exchange.count(), latency + bytes, 1e-9);
   // Half of all but the embedding and attention to the text.
   const auto& profile = model.profile();
-  const double whole =
-      profile.embed.at(4).count() + testing::kLayers * 4 * 100 * profile.layers[0].context.count();
+  const double whole = profile.embed.at(4).count() +
+                       testing::kLayers * 100 * profile.layers[0].context.at(4, 1).count();
   EXPECT_NEAR(shared.compute.count(), whole + (alone.compute.count() - whole) / 2, 1e-9);
   EXPECT_NEAR(shared.step.count(),
               (shared.compute + shared.exchange + shared.draft + shared.verify).count(), 1e-5);
@@ -167,7 +186,8 @@ TEST(CostModel, ASlowerNetworkLeavesFewerRowsBehindTheLink) {
 TEST(CostModel, EachUnitCostsWhatItsKindOfLayerDoes) {
   HardwareProfile profile = made_up_profile();
   const HardwareProfile::LayerCosts first = profile.layers.front();
-  const HardwareProfile::LayerCosts slow{testing::line(4e-3, 1e-4), {}, Seconds(5e-8)};  // no MLP
+  const HardwareProfile::LayerCosts slow{
+      testing::line(4e-3, 1e-4), {}, {Seconds(5e-8), Seconds(5e-8)}};  // no MLP
   profile.layers.push_back(slow);
   const CostModel model(profile);
   const TreeShape shape = TreeShape::chain(4);
@@ -179,7 +199,7 @@ TEST(CostModel, EachUnitCostsWhatItsKindOfLayerDoes) {
   const StepCost other = model.step(query, weights);
   EXPECT_NEAR((other.compute - alike.compute).count(),
               (slow.attention.at(4) - first.attention.at(4)).count() +
-                  4 * 300 * (slow.context - first.context).count(),
+                  300 * (slow.context.at(4, 1) - first.context.at(4, 1)).count(),
               1e-12);
   EXPECT_NEAR((other.step - alike.step).count(), (other.compute - alike.compute).count(), 1e-12);
   weights.units[3].layer_kind = 1;

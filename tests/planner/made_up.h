@@ -28,9 +28,9 @@ inline HardwareProfile made_up_profile() {
   p.layers[0].attention = line(5e-4, 5e-5);
   p.layers[0].mlp = line(1.5e-3, 1.5e-4);
   p.head = line(3e-3, 3e-4);
-  p.layers[0].context = Seconds(1e-8);
+  p.layers[0].context = {Seconds(3e-8), Seconds(1e-8)};
   p.verify = Seconds(1e-4);
-  p.drafting = {line(9e-3, 1e-4), line(1e-2, 1e-4), Seconds(1e-8)};
+  p.drafting = {line(9e-3, 1e-4), line(1e-2, 1e-4), {Seconds(2e-8), Seconds(1e-8)}};
   return p;
 }
 

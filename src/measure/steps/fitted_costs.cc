@@ -15,9 +15,9 @@ Sample sum_of(std::span<const Sample> samples) {
   return sum;
 }
 
-/// Seconds per row and token of text that is seen: what the times grow by, from no text to some.
-/// `window`: the most tokens that are; 0: all.
-Seconds slope_of(std::span<const Sample> samples, int window = 0) {
+/// Seconds per token of text that is seen: what the times grow by, from no text to some. `window`:
+/// the most tokens that are; 0: all.
+Seconds slope_of(std::span<const Sample> samples, int window) {
   std::vector<Seconds> near;
   for (const Sample& sample : samples)
     if (sample.x == 0) near.push_back(sample.t);
@@ -26,11 +26,17 @@ Seconds slope_of(std::span<const Sample> samples, int window = 0) {
   std::vector<Seconds> slopes;
   for (const Sample& sample : samples)
     if (sample.x > 0)
-      slopes.push_back(
-          std::max(Seconds(0), sample.t - without) /
-          (kRowsAfterText * (window == 0 ? sample.x : std::min<double>(sample.x, window))));
+      slopes.push_back(std::max(Seconds(0), sample.t - without) /
+                       (window == 0 ? sample.x : std::min<double>(sample.x, window)));
   require(!slopes.empty(), "attention to a text was not timed");
   return median(slopes);
+}
+
+/// Forwards of which one was timed with one row, and with kRowsAfterText; `before` it others of a
+/// row each.
+ContextCost context_cost(Seconds of_one, Seconds of_many, int before) {
+  const Seconds per_row = std::max(Seconds(0), (of_many - of_one) / (kRowsAfterText - 1));
+  return {std::max(Seconds(0), of_one / (1 + before) - per_row), per_row};
 }
 
 Curve level_curve(std::span<const Sample> trees) {
@@ -77,7 +83,9 @@ void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kind
     if (const auto timed = samples.all(of_kind(kAttention, kind)); !timed.empty()) {
       layer.attention = Curve::fit(timed);
       if (kinds[kind].attention)  // a delta net's step is the same after any text
-        layer.context = slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window);
+        layer.context =
+            context_cost(slope_of(samples.all(of_kind(kTextOfOne, kind)), kinds[kind].window),
+                         slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window), 0);
     }
     if (const auto timed = samples.all(of_kind(kMlp, kind)); !timed.empty())
       layer.mlp = Curve::fit(timed);
@@ -91,7 +99,8 @@ void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kind
   if (samples.all(kDraftText).empty()) return;
   profile.drafting = {level_curve(samples.all(name_of(Drawing::kTopK))),
                       level_curve(samples.all(name_of(Drawing::kSequoia))),
-                      slope_of(samples.all(kDraftText))};
+                      context_cost(slope_of(samples.all(kDraftTextOfOne), 0),
+                                   slope_of(samples.all(kDraftText), 0), 1)};
 }
 
 }  // namespace canopy

@@ -16,14 +16,17 @@ inline constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp 
                             *kHead = "head";              // rows
 inline constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
 inline constexpr const char* kTimedAtRest = "at rest";    // the same, of weights that rest
-inline constexpr const char *kText = "text", *kDraftText = "draft text";  // tokens before the rows
-inline constexpr const char* kVerify = "verify";                          // nodes
+// Tokens before the rows.
+inline constexpr const char *kText = "text", *kTextOfOne = "text of one row",
+                            *kDraftText = "draft text", *kDraftTextOfOne = "draft text of one row";
+inline constexpr const char* kVerify = "verify";  // nodes
 
 /// Returns the name of samples of a kind of layer; the first kind's has no number.
 std::string of_kind(const char* name, std::size_t kind);
 const char* name_of(Drawing drawing);  // of a level's samples: rows
 
-inline constexpr int kRowsAfterText = 16;  // that attend to a long text
+/// Rows that attend to a long text: one, and so many that each takes what one more does.
+inline constexpr int kRowsAfterText = 16;
 
 Seconds median(std::vector<Seconds> times);  // of one at least
 /// Bytes per second; 0 where nothing was timed.

@@ -159,13 +159,17 @@ class StepCosts {
     if (texts_timed() >= static_cast<std::size_t>(round)) return;
     step("attention to a long text", [&] {
       for (const int text : {0, long_text()}) {
-        std::map<std::size_t, std::vector<Seconds>> by_kind;
-        for (const Times::OfUnit& unit : sweep(kRowsAfterText, text).units)
-          if (unit.kind == UnitKind::kAttention) by_kind[unit.layer_kind].push_back(unit.time);
-        for (auto& [kind, times] : by_kind)
-          samples_.add(of_kind(kText, kind), {static_cast<double>(text), median(std::move(times))});
+        time_text(kTextOfOne, 1, text);
+        time_text(kText, kRowsAfterText, text);
       }
     });
+  }
+  void time_text(const char* name, int rows, int text) {
+    std::map<std::size_t, std::vector<Seconds>> by_kind;
+    for (const Times::OfUnit& unit : sweep(rows, text).units)
+      if (unit.kind == UnitKind::kAttention) by_kind[unit.layer_kind].push_back(unit.time);
+    for (auto& [kind, times] : by_kind)
+      samples_.add(of_kind(name, kind), {static_cast<double>(text), median(std::move(times))});
   }
   /// Rounds of that; without attention there are none to come.
   std::size_t texts_timed() const {
@@ -213,12 +217,16 @@ class StepCosts {
   void time_draft_text(int round) {
     if (samples_.times(kDraftText, 0).size() >= static_cast<std::size_t>(round)) return;
     step("the draft after a long text", [&] {
-      grower_.reset();
-      grower_.emplace(device(), config_of(kRowsAfterText, Drawing::kTopK));
-      grow(0, Drawing::kTopK);
-      for (const int text : {0, long_text()})
-        samples_.add(kDraftText, {static_cast<double>(text), grow(text, Drawing::kTopK)});
+      time_draft_text(kDraftTextOfOne, 1);
+      time_draft_text(kDraftText, kRowsAfterText);
     });
+  }
+  void time_draft_text(const char* name, int width) {
+    grower_.reset();
+    grower_.emplace(device(), config_of(width, Drawing::kTopK));
+    grow(0, Drawing::kTopK);
+    for (const int text : {0, long_text()})
+      samples_.add(name, {static_cast<double>(text), grow(text, Drawing::kTopK)});
   }
 
   // ---- when to stop
