@@ -158,7 +158,9 @@ CostModel::Arithmetic CostModel::arithmetic(const Rows& of, double context,
   std::vector<Layer> layers;
   for (const HardwareProfile::LayerCosts& kind : profile_.layers) {
     Layer& layer = layers.emplace_back();
-    layer.per_token = kind.context.at(rows, of.texts);
+    const ContextCost& text =
+        kind.context_at_rest && !weights.reads() ? *kind.context_at_rest : kind.context;
+    layer.per_token = text.at(rows, of.texts);
     if (!kind.attention.knots().empty()) layer.attention = kind.attention.at(rows);
     if (!kind.mlp.knots().empty()) layer.mlp = kind.mlp.at(rows);
   }

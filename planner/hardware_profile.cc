@@ -21,15 +21,19 @@ json curve_json(const Curve& curve) {
   return points;
 }
 
-void put_context(json& out, const ContextCost& context) {
-  out["context"] = context.per_row.count();
-  if (context.once.count() > 0) out["context_once"] = context.once.count();
+constexpr const char *kContext = "context", *kContextAtRest = "context_at_rest";
+std::string once(const std::string& context) { return context + "_once"; }
+
+void put_context(json& out, const char* name, const ContextCost& context) {
+  out[name] = context.per_row.count();
+  if (context.once.count() > 0) out[once(name)] = context.once.count();
 }
 
 void put_layer(json& out, const HardwareProfile::LayerCosts& layer) {
   if (!layer.attention.knots().empty()) {
     out["attention"] = curve_json(layer.attention);
-    put_context(out, layer.context);
+    put_context(out, kContext, layer.context);
+    if (layer.context_at_rest) put_context(out, kContextAtRest, *layer.context_at_rest);
   }
   if (!layer.mlp.knots().empty()) out["mlp"] = curve_json(layer.mlp);
 }
@@ -83,16 +87,19 @@ Curve curve(const json& object, const std::string& name) {
   }
 }
 
-ContextCost context_cost(const json& object) {
-  return {object.contains("context_once") ? Seconds(number(object, "context_once")) : Seconds(0),
-          Seconds(number(object, "context"))};
+ContextCost context_cost(const json& object, const char* name) {
+  const Seconds per_row(number(object, name));
+  if (!object.contains(once(name))) return {Seconds(0), per_row};
+  return {Seconds(number(object, once(name))), per_row};
 }
 
 HardwareProfile::LayerCosts layer_costs(const json& object) {
   HardwareProfile::LayerCosts layer;
   if (object.contains("attention")) {
     layer.attention = curve(object, "attention");
-    layer.context = context_cost(object);
+    layer.context = context_cost(object, kContext);
+    if (object.contains(kContextAtRest))
+      layer.context_at_rest = context_cost(object, kContextAtRest);
   }
   if (object.contains("mlp")) layer.mlp = curve(object, "mlp");
   return layer;
@@ -127,7 +134,7 @@ std::string to_json(const HardwareProfile& p) {
     json& drafting = out["drafting"];
     drafting = {{"level_greedy", curve_json(p.drafting->level_greedy)},
                 {"level_sampled", curve_json(p.drafting->level_sampled)}};
-    put_context(drafting, p.drafting->context);
+    put_context(drafting, kContext, p.drafting->context);
   }
   return json_text(out, 1) + "\n";
 }
@@ -170,7 +177,8 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.verify = Seconds(number(in, "verify"));
   if (const auto d = in.find("drafting"); d != in.end()) {
     if (!d->is_object()) refuse("drafting", "an object");
-    p.drafting = {curve(*d, "level_greedy"), curve(*d, "level_sampled"), context_cost(*d)};
+    p.drafting = {curve(*d, "level_greedy"), curve(*d, "level_sampled"),
+                  context_cost(*d, kContext)};
   }
   return p;
 }

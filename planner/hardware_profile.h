@@ -36,6 +36,7 @@ struct HardwareProfile {
   struct LayerCosts {
     Curve attention = {}, mlp = {};
     ContextCost context = {};
+    std::optional<ContextCost> context_at_rest = {};  // the same, nothing being read
   };
   std::vector<LayerCosts> layers = std::vector<LayerCosts>(1);  // as ModelConfig::layer_kinds
   Curve head = {};     // rows -> s, final norm and all slices

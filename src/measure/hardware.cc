@@ -139,8 +139,9 @@ std::unique_ptr<Engine> open_at_rest(const ModelFiles& models, const EngineOptio
   EngineOptions rest = probe_of(few, options);
   rest.plan.resident.reset();
   rest.plan.from_disk = false;
-  rest.plan.max_prompt = rest.plan.logit_rows = rest.plan.context =
-      std::min(kMostRowsAtRest, learned_positions(few));
+  const int positions = learned_positions(few), text = std::min(kText, positions / 2);
+  rest.plan.max_prompt = rest.plan.logit_rows = std::min(kMostRowsAtRest, positions - text);
+  rest.plan.context = text + rest.plan.max_prompt;
   try {
     auto engine = std::make_unique<Engine>(std::move(few), rest, LoadProgress(), stop);
     return engine->plan().resident ? std::move(engine) : nullptr;

@@ -49,6 +49,12 @@ class Plan(support.TempDirCase):
             self.assertLessEqual(better["seconds_per_token"], 1.002 * plan["plan"]["seconds_per_token"])
         self.assertLessEqual(plan["planned_bytes"], 700 << 20)
 
+    def test_a_text_is_priced_by_its_own_length_where_the_context_has_room_for_more(self):
+        words = ("plan", *self.models, "--memory", "2G", "--profile", PROFILE, "--spec", "none")
+        seconds = {(n, c): run_json(*words, "-n", n, "-c", c)["plan"]["seconds_per_step"] for n, c in ((64, 192), (64, 4096), (3968, 4096))}
+        self.assertEqual(seconds[64, 4096], seconds[64, 192])
+        self.assertGreater(seconds[3968, 4096], seconds[64, 4096])
+
     def test_it_plans_for_the_texts_of_a_server_as_serve_does(self):
         words = ("plan", *self.models, "--parallel", 3, "--profile", PROFILE)
         house = run_json(*words, "--memory", "2G")

@@ -56,6 +56,21 @@ TEST(FittedCosts, TellWhatATextCostsOnceFromWhatEachRowAdds) {
   }
 }
 
+TEST(FittedCosts, WhatATextCostsWhereAllRestsIsApartAndMayBeMissing) {
+  MeasuredSamples samples = timed(3e-8, 1e-8);
+  EXPECT_FALSE(profile_of(samples).layers[0].context_at_rest.has_value());
+  for (const double text : {0.0, kText}) {
+    samples.add(kTextOfOneAtRest, {text, Seconds(1e-3 + text * 3e-9)});
+    samples.add(kTextAtRest, {text, Seconds(1e-3 + text * 18e-9)});
+  }
+  const HardwareProfile profile = profile_of(samples);
+  const ContextCost cost = profile.layers[0].context_at_rest.value();
+  EXPECT_NEAR(cost.once.count(), 2e-9, 1e-14);
+  EXPECT_NEAR(cost.per_row.count(), 1e-9, 1e-14);
+  EXPECT_NEAR(profile.layers[0].context.once.count(), 3e-8, 1e-12);
+  EXPECT_FALSE(profile.layers[1].context_at_rest.has_value());
+}
+
 TEST(FittedCosts, RowsThatTogetherTakeLessThanOneMakeNoNegativeCost) {
   MeasuredSamples samples = timed(3e-8, 0);
   for (int round = 0; round < 4; ++round) samples.add(canopy::kText, {kText, Seconds(5e-3)});

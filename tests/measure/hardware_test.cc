@@ -48,6 +48,9 @@ TEST(Hardware, MeasuresEveryPartOfAStepAndSaysWhat) {
   EXPECT_GT(p.verify.count(), 0);
   for (const int rows : {1, 4, 16}) EXPECT_EQ(samples.times("at rest", rows).size(), 5u) << rows;
   EXPECT_GT(p.at_rest.at(1).count(), 0);
+  for (const char* text : {"text at rest", "text of one row at rest"})
+    EXPECT_EQ(samples.all(text).size(), 10u) << text << ": of none, and of a long one";
+  EXPECT_TRUE(p.layers[0].context_at_rest.has_value());
   EXPECT_GT(said.size(), 5u);
   EXPECT_EQ(to_json(hardware_profile_from_json(to_json(p))), to_json(p));
 }
@@ -115,6 +118,7 @@ TEST(Hardware, WithoutTimeItMeasuresWhatIsNeededAloneAndSaysWhereTheTimeWent) {
   EXPECT_GT(done.profile.drafting->level_sampled.at(1).count(), 0);
   EXPECT_TRUE(samples.all("at rest").empty());
   EXPECT_TRUE(done.profile.at_rest.knots().empty());
+  EXPECT_FALSE(done.profile.layers[0].context_at_rest.has_value());
   for (const char* part : {" s: reading the models ", " sweeps over 2 layers and the head, ",
                            " each, took ", ", the draft "})
     EXPECT_NE(done.why_long.find(part), std::string::npos) << done.why_long;

@@ -271,6 +271,24 @@ TEST(CostModel, WhatRestsIsComputedWithoutReadsInTheWay) {
   EXPECT_NEAR(model.step(tree, weights).compute.count(), 0.75 * five.count(), 1e-12);
 }
 
+TEST(CostModel, ATextIsReadFasterWhereNothingElseIs) {
+  HardwareProfile profile = made_up_profile();
+  const TreeShape shape = TreeShape::chain(4);
+  const WeightPlan resting = made_up_weights(0), travelling = made_up_weights(1000);
+  const auto text = [&](const WeightPlan& weights) {
+    const CostModel model(profile);
+    return (model.step({.shape = &shape, .context = 1000}, weights).compute -
+            model.step({.shape = &shape}, weights).compute)
+               .count() /
+           testing::kLayers / 1000;
+  };
+  const double measured_while_reading = profile.layers[0].context.at(4, 1).count();
+  EXPECT_NEAR(text(resting), measured_while_reading, 1e-12) << "nothing else is known";
+  profile.layers[0].context_at_rest = {Seconds(1e-8), Seconds(2e-9)};
+  EXPECT_NEAR(text(resting), 1e-8 + 4 * 2e-9, 1e-12);
+  EXPECT_NEAR(text(travelling), measured_while_reading, 1e-12);
+}
+
 TEST(CostModel, RowsOfATableThatRestsTakeNoTime) {
   HardwareProfile profile = made_up_profile();
   const TreeShape root;

@@ -28,7 +28,10 @@ TEST(HardwareProfile, ComesBackFromItsTextAsItWas) {
   EXPECT_EQ(back.gpu_memory_bytes, there.gpu_memory_bytes);
   EXPECT_FALSE(hardware_profile_from_json(text).modelled);
   HardwareProfile kinds = made_up_profile();
-  kinds.layers.push_back({testing::line(1e-3, 1e-5), {}, {Seconds(0), Seconds(2e-8)}});
+  kinds.layers.push_back({testing::line(1e-3, 1e-5),
+                          {},
+                          {Seconds(0), Seconds(2e-8)},
+                          ContextCost{Seconds(4e-9), Seconds(1e-9)}});
   kinds.layers.push_back({{}, testing::line(2e-3, 1e-5), {}});
   const HardwareProfile read = hardware_profile_from_json(to_json(kinds));
   ASSERT_EQ(read.layers.size(), 3U);
@@ -36,6 +39,8 @@ TEST(HardwareProfile, ComesBackFromItsTextAsItWas) {
   EXPECT_TRUE(read.layers[1].mlp.knots().empty());
   EXPECT_EQ(read.layers[0].context.once, Seconds(3e-8));
   EXPECT_EQ(read.layers[1].context.once, Seconds(0));
+  EXPECT_FALSE(read.layers[0].context_at_rest.has_value());
+  EXPECT_EQ(read.layers[1].context_at_rest.value().once, Seconds(4e-9));
   EXPECT_EQ(read.layers[1].context.per_row, Seconds(2e-8));
   EXPECT_TRUE(read.layers[2].attention.knots().empty());
   HardwareProfile alone = made_up_profile();

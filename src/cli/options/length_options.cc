@@ -39,7 +39,10 @@ void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanReques
   if (plan.context == 0 && !wanted && model.max_positions <= 0)
     throw UsageError("--n-predict -1: this model does not say how long a text may be: give -c N");
   if (plan.context == 0 && !wanted) plan.least_context = plan.max_prompt + kLeastText;
-  if (plan.context == 0) plan.context = wanted ? plan.max_prompt + *wanted : model.max_positions;
+  if (plan.context == 0)
+    plan.context = wanted ? plan.max_prompt + *wanted : model.max_positions;
+  else if (wanted && plan.priced_text == 0)  // this text may end long before the context does
+    plan.priced_text = plan.max_prompt + std::min(*wanted, plan.context - plan.max_prompt) / 2;
   plan.least_context = std::min(plan.least_context, plan.context);
   if (plan.context <= plan.max_prompt)
     throw UsageError("--ctx-size: the prompt alone has " + std::to_string(plan.max_prompt) +

@@ -23,8 +23,9 @@ FlagValue<int> length_into(std::optional<int>& tokens, int by_default = 128);
 FlagValue<std::vector<std::string>> stops_into(std::vector<std::string>& stops);
 
 /// The context where no flag gives one: what the request needs after plan.max_prompt, or all that
-/// the model was made for, which may give way where memory is short. Throws UsageError where there
-/// is no room for a token.
+/// the model was made for, which may give way where memory is short. A text of `wanted` tokens is
+/// priced as it will be, also where a flag gives room for more. Throws UsageError where there is no
+/// room for a token.
 void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan);
 
 }  // namespace canopy::cli

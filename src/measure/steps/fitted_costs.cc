@@ -39,6 +39,18 @@ ContextCost context_cost(Seconds of_one, Seconds of_many, int before) {
   return {std::max(Seconds(0), of_one / (1 + before) - per_row), per_row};
 }
 
+/// Of a kind of layer. `window`: as slope_of()'s.
+void put_context(const MeasuredSamples& samples, std::size_t kind, int window,
+                 HardwareProfile::LayerCosts& layer) {
+  const auto cost = [&](const char* of_one, const char* of_many) {
+    return context_cost(slope_of(samples.all(of_kind(of_one, kind)), window),
+                        slope_of(samples.all(of_kind(of_many, kind)), window), 0);
+  };
+  layer.context = cost(kTextOfOne, kText);
+  if (!samples.all(of_kind(kTextAtRest, kind)).empty())
+    layer.context_at_rest = cost(kTextOfOneAtRest, kTextAtRest);
+}
+
 Curve level_curve(std::span<const Sample> trees) {
   std::vector<Seconds> of_one;
   for (const Sample& sample : trees)
@@ -83,9 +95,7 @@ void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kind
     if (const auto timed = samples.all(of_kind(kAttention, kind)); !timed.empty()) {
       layer.attention = Curve::fit(timed);
       if (kinds[kind].attention)  // a delta net's step is the same after any text
-        layer.context =
-            context_cost(slope_of(samples.all(of_kind(kTextOfOne, kind)), kinds[kind].window),
-                         slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window), 0);
+        put_context(samples, kind, kinds[kind].window, layer);
     }
     if (const auto timed = samples.all(of_kind(kMlp, kind)); !timed.empty())
       layer.mlp = Curve::fit(timed);

@@ -18,6 +18,8 @@ inline constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers
 inline constexpr const char* kTimedAtRest = "at rest";    // the same, of weights that rest
 // Tokens before the rows.
 inline constexpr const char *kText = "text", *kTextOfOne = "text of one row",
+                            *kTextAtRest = "text at rest",
+                            *kTextOfOneAtRest = "text of one row at rest",
                             *kDraftText = "draft text", *kDraftTextOfOne = "draft text of one row";
 inline constexpr const char* kVerify = "verify";  // nodes
 

@@ -62,6 +62,10 @@ class StepCosts {
           samples_.add(kTimedAtRest, {static_cast<double>(rows), all_of(sweep(rows, 0))});
       });
     }
+    if (texts_timed(kTextAtRest) > 0 || !can_sweep(kRowsAfterText)) return;
+    step("attention to a long text where all weights rest", [&] {
+      for (int round = 0; round < kRoundsAtRest; ++round) time_text(kTextOfOneAtRest, kTextAtRest);
+    });
   }
 
   std::string run() {
@@ -156,13 +160,14 @@ class StepCosts {
   }
 
   void time_text(int round) {
-    if (texts_timed() >= static_cast<std::size_t>(round)) return;
-    step("attention to a long text", [&] {
-      for (const int text : {0, long_text()}) {
-        time_text(kTextOfOne, 1, text);
-        time_text(kText, kRowsAfterText, text);
-      }
-    });
+    if (texts_timed(kText) >= static_cast<std::size_t>(round)) return;
+    step("attention to a long text", [&] { time_text(kTextOfOne, kText); });
+  }
+  void time_text(const char* of_one, const char* of_many) {
+    for (const int text : {0, long_text()}) {
+      time_text(of_one, 1, text);
+      time_text(of_many, kRowsAfterText, text);
+    }
   }
   void time_text(const char* name, int rows, int text) {
     std::map<std::size_t, std::vector<Seconds>> by_kind;
@@ -172,12 +177,12 @@ class StepCosts {
       samples_.add(of_kind(name, kind), {static_cast<double>(text), median(std::move(times))});
   }
   /// Rounds of that; without attention there are none to come.
-  std::size_t texts_timed() const {
+  std::size_t texts_timed(const char* name) const {
     const ModelConfig& config = engine_.models().target.config();
     std::size_t fewest = kRounds;
     for (int layer = 0; layer < config.layers; ++layer)
       if (config.layer(layer).attention)
-        fewest = std::min(fewest, samples_.times(of_kind(kText, config.kind(layer)), 0).size());
+        fewest = std::min(fewest, samples_.times(of_kind(name, config.kind(layer)), 0).size());
     return fewest;
   }
 
