@@ -52,6 +52,8 @@ TEST(HardwareProfile, WrongMembersThatMayBeMissingAreNamedToo) {
   const auto whole = nlohmann::json::parse(to_json(made_up_profile()));
   for (const auto& [member, value] : {std::pair<std::string, nlohmann::json>{"modelled", 1},
                                       {"at_rest", 0.5},
+                                      {"context_once", "1"},
+                                      {"context_at_rest", -1},
                                       {"memory_bytes", "160G"},
                                       {"gpu_memory_bytes", 1e30}}) {
     auto broken = whole;
@@ -64,7 +66,7 @@ TEST(HardwareProfile, WrongMembersThatMayBeMissingAreNamedToo) {
 TEST(HardwareProfile, EveryMissingOrWrongMemberIsNamed) {
   const auto whole = nlohmann::json::parse(to_json(made_up_profile()));
   for (const auto& [member, value] : whole.items()) {
-    if (member == "drafting") continue;  // may be missing
+    if (member == "drafting" || member == "context_once") continue;  // may be missing
     auto broken = whole;
     const auto read = [&] { hardware_profile_from_json(broken.dump()); };
     if (member != "code") {  // may be missing, too

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/counting.h"
@@ -31,7 +33,7 @@ constexpr double kEnough = 4;
 constexpr Seconds kLongest{2};
 constexpr Seconds kLinkTime{1};
 constexpr int kRounds = 3;  // of everything that is over in a moment
-constexpr int kRoundsAtRest = 5;
+constexpr std::size_t kRoundsAtRest = 5;
 constexpr int kLongRows = 32;  // a sweep of more is long, and one round of it will do
 // Share of a tree's time that the link was busy: it was to the end, and is still.
 constexpr double kBusy = 0.95;
@@ -52,20 +54,21 @@ class StepCosts {
         samples_(samples),
         stop_(stop) {}
 
+  /// Sizes take turns, so that a slow second does not fall on one of them alone.
   void run_at_rest() {
     more_ = true;
-    for (const int rows : kRowsAtRest) {
-      if (!can_sweep(rows) || !samples_.times(kTimedAtRest, rows).empty()) continue;
-      step("a sweep of " + in_rows(rows) + " where all weights rest", [&] {
-        sweep(rows, 0);  // into caches that the processor has, as in the middle of a run
-        for (int round = 0; round < kRoundsAtRest; ++round)
+    std::vector<int> sizes;
+    std::ranges::copy_if(kRowsAtRest, std::back_inserter(sizes),
+                         [&](int rows) { return can_sweep(rows); });
+    for (std::size_t round = 0; round < kRoundsAtRest; ++round) {
+      if (samples_.times(kTimedAtRest, sizes.back()).size() > round) continue;
+      step("sweeps where all weights rest", [&] {
+        if (round == 0) sweep(1, 0);  // into caches that the processor has, as in mid-run
+        if (can_sweep(kRowsAfterText)) time_text(kTextOfOneAtRest, kTextAtRest);
+        for (const int rows : sizes)
           samples_.add(kTimedAtRest, {static_cast<double>(rows), all_of(sweep(rows, 0))});
       });
     }
-    if (texts_timed(kTextAtRest) > 0 || !can_sweep(kRowsAfterText)) return;
-    step("attention to a long text where all weights rest", [&] {
-      for (int round = 0; round < kRoundsAtRest; ++round) time_text(kTextOfOneAtRest, kTextAtRest);
-    });
   }
 
   std::string run() {
@@ -160,29 +163,30 @@ class StepCosts {
   }
 
   void time_text(int round) {
-    if (texts_timed(kText) >= static_cast<std::size_t>(round)) return;
+    if (texts_timed() >= static_cast<std::size_t>(round)) return;
     step("attention to a long text", [&] { time_text(kTextOfOne, kText); });
   }
+  /// Adds all of it or nothing: a measurement that is cut goes on with what is there.
   void time_text(const char* of_one, const char* of_many) {
-    for (const int text : {0, long_text()}) {
-      time_text(of_one, 1, text);
-      time_text(of_many, kRowsAfterText, text);
-    }
-  }
-  void time_text(const char* name, int rows, int text) {
-    std::map<std::size_t, std::vector<Seconds>> by_kind;
-    for (const Times::OfUnit& unit : sweep(rows, text).units)
-      if (unit.kind == UnitKind::kAttention) by_kind[unit.layer_kind].push_back(unit.time);
-    for (auto& [kind, times] : by_kind)
-      samples_.add(of_kind(name, kind), {static_cast<double>(text), median(std::move(times))});
+    std::vector<std::pair<std::string, Sample>> timed;
+    for (const int text : {0, long_text()})
+      for (const auto& [name, rows] : {std::pair(of_one, 1), std::pair(of_many, kRowsAfterText)}) {
+        std::map<std::size_t, std::vector<Seconds>> by_kind;
+        for (const Times::OfUnit& unit : sweep(rows, text).units)
+          if (unit.kind == UnitKind::kAttention) by_kind[unit.layer_kind].push_back(unit.time);
+        for (auto& [kind, times] : by_kind)
+          timed.emplace_back(of_kind(name, kind),
+                             Sample{static_cast<double>(text), median(std::move(times))});
+      }
+    for (const auto& [name, sample] : timed) samples_.add(name, sample);
   }
   /// Rounds of that; without attention there are none to come.
-  std::size_t texts_timed(const char* name) const {
+  std::size_t texts_timed() const {
     const ModelConfig& config = engine_.models().target.config();
     std::size_t fewest = kRounds;
     for (int layer = 0; layer < config.layers; ++layer)
       if (config.layer(layer).attention)
-        fewest = std::min(fewest, samples_.times(of_kind(name, config.kind(layer)), 0).size());
+        fewest = std::min(fewest, samples_.times(of_kind(kText, config.kind(layer)), 0).size());
     return fewest;
   }
 
@@ -230,7 +234,7 @@ class StepCosts {
     grower_.reset();
     grower_.emplace(device(), config_of(width, Drawing::kTopK));
     grow(0, Drawing::kTopK);
-    for (const int text : {0, long_text()})
+    for (const int text : {long_text(), 0})  // none last: it is counted when a cut one goes on
       samples_.add(name, {static_cast<double>(text), grow(text, Drawing::kTopK)});
   }
 
