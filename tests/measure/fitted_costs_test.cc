@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kText = 1024, kWindow = 256;  // tokens
 
-/// What is timed of a target with one layer that sees all and one with a window, and of a draft:
+/// Samples of a target with one layer that sees all and one with a window, and of a draft:
 /// attention takes `once` and `per_row` seconds for each token that is seen.
 MeasuredSamples timed(double once, double per_row) {
   MeasuredSamples samples;

@@ -39,7 +39,7 @@ ContextCost context_cost(Seconds of_one, Seconds of_many, int before) {
   return {std::max(Seconds(0), of_one / (1 + before) - per_row), per_row};
 }
 
-/// Of a kind of layer. `window`: as slope_of()'s.
+/// Puts the costs of a text to a kind of layer. `window`: as slope_of()'s.
 void put_context(const MeasuredSamples& samples, std::size_t kind, int window,
                  HardwareProfile::LayerCosts& layer) {
   const auto cost = [&](const char* of_one, const char* of_many) {
