@@ -115,14 +115,14 @@ INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
                                            "gpt_oss.gguf", "gpt_oss_mxfp4.gguf",
                                            "mixtral_factors.gguf", "qwen3_5_moe",
                                            "qwen3_5_moe.gguf", "qwen3_next", "qwen3_next.gguf",
-                                           "qwen3_next_ssm_in.gguf"),
+                                           "qwen3_next_ssm_in.gguf", "qwen3_next_fp8"),
                          [](const auto& info) { return test_name(info.param); });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
                          ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
                                            "opt_after", "bloom", "ministral3", "mistral3",
                                            "seed_oss", "qwen3_moe_fp8", "phi3", "gemma3", "gemma4",
                                            "apertus", "glm4", "cohere2", "llama_iq.gguf", "qwen3_5",
-                                           "qwen3_5.gguf"),
+                                           "qwen3_5.gguf", "qwen3_5_fp8"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -172,6 +172,15 @@ ERNIE = dict(rms_norm_eps=1e-4, rope_theta=500000.0, use_bias=False, tie_word_em
              moe_k=3, moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=1, moe_use_aux_free=True,
              num_nextn_predict_layers=1, torch_dtype="bfloat16")
 
+def fp8_of(*left_out):
+    return dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128],
+                modules_to_not_convert=["lm_head", *left_out])
+
+
+def in_layers(layers, *modules):
+    return [f"model.layers.{layer}.{module}" for layer in layers for module in modules]
+
+
 # Blocks of 128 x 128 weights: two of them across, or one below the other, and in the experts' and
 # the KV matrices parts of one. transformers 5.24 dequantises a part only where it is alone.
 FP8_CONFIGS = {
@@ -181,10 +190,17 @@ FP8_CONFIGS = {
                             num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
                             norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
                             rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
-                            quantization_config=dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3",
-                                                     weight_block_size=[128, 128],
-                                                     modules_to_not_convert=["lm_head", "model.layers.0.mlp.gate",
-                                                                             "model.layers.1.mlp.gate"])),
+                            quantization_config=fp8_of(*in_layers(range(2), "mlp.gate"))),
+    # A delta net's inputs are two blocks, one below the other; decays, rates and convolutions are left out.
+    "qwen3_5_fp8": delta_configs.qwen3_5(
+        sizes(128, 40, 4, 2, 1, head_dim=32), delta_configs.BLOCKS, layer_types=delta_configs.LAYERS[:4],
+        quantization_config=fp8_of(*in_layers(range(3), "linear_attn.conv1d", "linear_attn.in_proj_a",
+                                              "linear_attn.in_proj_b"))),
+    "qwen3_next_fp8": delta_configs.qwen3_next(
+        sizes(128, 40, 4, 2, 1, head_dim=32), delta_configs.NEXT_BLOCKS, moe_intermediate_size=32,
+        shared_expert_intermediate_size=24, mlp_only_layers=[1],
+        quantization_config=fp8_of(*in_layers(range(3), "linear_attn.conv1d", "linear_attn.in_proj_ba"),
+                                   *in_layers((0, 2, 3), "mlp.gate", "mlp.shared_expert_gate"))),
 }
 
 

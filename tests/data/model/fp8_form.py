@@ -4,11 +4,11 @@ import numpy as np
 import torch
 
 
-def as_fp8(tensors):
-    """The layers' matrices as bytes of E4M3, each with a scale for each block of 128 x 128."""
+def as_fp8(tensors, left_out):
+    """The layers' matrices as bytes of E4M3, each with a scale for each block of 128 x 128, but for modules left out."""
     stored = {}
     for name, tensor in tensors.items():
-        if ".layers." not in name or tensor.ndim < 2 or name.endswith("mlp.gate.weight"):
+        if ".layers." not in name or tensor.ndim != 2 or name.removesuffix(".weight") in left_out:
             stored[name] = tensor
             continue
         matrix = tensor.float()

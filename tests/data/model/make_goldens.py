@@ -433,7 +433,7 @@ def main():
             continue
         tensors = {k: torch.from_numpy(np.ascontiguousarray(v)).to(torch.bfloat16)
                    for k, v in as_published(config, random_weights(config, seed)).items()}
-        write_directory(HERE / name, config, as_fp8(tensors))
+        write_directory(HERE / name, config, as_fp8(tensors, config["quantization_config"]["modules_to_not_convert"]))
         make(name, golden.load(HERE / name), [name], seed)
     for seed, (name, config) in enumerate(INTEGER_CONFIGS.items(), start=300):
         if wanted and name not in wanted:
