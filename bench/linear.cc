@@ -223,6 +223,30 @@ void place_packed(Setup& s) {
   }
 }
 
+/// Copies of one matrix of normal values, as FP8 that is packed.
+template <class Format>
+void place_packed_fp8(Setup& s) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, format::kLargestE4M3 / 4);  // some reach the largest
+  std::vector<std::uint8_t> row(static_cast<std::size_t>(s.k));
+  std::vector<std::byte> packed;
+  std::vector<std::size_t> rows;
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    const std::size_t before = packed.size();
+    for (std::uint8_t& code : row) code = format::e4m3_from_f32(normal(random));
+    if (!pack_row(Format(), row, packed)) throw Error("a row cannot be packed");
+    rows.push_back(packed.size() - before);
+  }
+  const std::vector<float> scales(Format::Plain::companion_bytes(s.m, s.k) / sizeof(float),
+                                  0.0005f);
+  s.companion = companion_of_rows(*find_packed_format(Format::kDType), rows, s.k, scales);
+  for (std::size_t at = 0; at + packed.size() <= s.weights.bytes(); at += packed.size()) {
+    std::memcpy(s.weights.data() + at, packed.data(), packed.size());
+    s.matrices.emplace_back(std::span(s.weights.data() + at, packed.size()), s.companion.view(),
+                            Format::kDType, s.m, s.k);
+  }
+}
+
 /// Matrices of random codes, which share their scales.
 template <class Format>
 void place_fp8(Setup& s) {
@@ -350,10 +374,11 @@ int run_all(int argc, char** argv) {
       "rows of x")(
       "dtype",
       po::value(&types)->multitoken()->default_value(
-          {"BF16", "packed", "levels", "FP8", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
-          "BF16 packed levels FP8 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
-      "weight types: BF16, packed, levels, FP8, FP8 by rows, or any name of a block: Q4_K, I4_128, "
-      "NF4")("k", po::value(&k)->default_value(4096), "columns of w")(
+          {"BF16", "packed", "levels", "FP8", "FP8 levels", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K",
+           "Q6_K"},
+          "BF16 packed levels FP8 'FP8 levels' F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
+      "weight types: BF16, packed, levels, FP8, FP8 by rows, FP8 levels, or any name of a block: "
+      "Q4_K, I4_128, NF4")("k", po::value(&k)->default_value(4096), "columns of w")(
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
       po::value(&threads)->default_value(static_cast<int>(std::thread::hardware_concurrency())),
@@ -396,6 +421,7 @@ int run_all(int argc, char** argv) {
   measure_type("packed", [&] { place_packed<format::PackedBF16>(s); });
   measure_type("levels", [&] { place_packed<format::LevelsBF16>(s); });
   measure_type("FP8", [&] { place_fp8<format::E4M3Blocks>(s); });
+  measure_type("FP8 levels", [&] { place_packed_fp8<format::LevelsE4M3Blocks>(s); });
   measure_type("FP8 by rows", [&] { place_fp8<format::E4M3Rows>(s); });
   return 0;
 }

@@ -293,6 +293,17 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       }
       return rows;
     });
+  if (w.unpack_fp8 != nullptr && m1 - m0 <= kDirectFp8Rows && w.k % (kFp8Vectors * kLanes) == 0)
+    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+      DirectFp8 rows;
+      for (size_t r = 0; r < kTileColumns; ++r) {
+        auto* const codes = reinterpret_cast<uint8_t*>(panels) + r * kBlock;
+        w.unpack_fp8(w.row(std::min(n + r, w.count - 1)), k0, std::min(kBlock, w.k - k0), codes,
+                     rows.factor[r]);
+        rows.row[r] = codes;
+      }
+      return rows;
+    });
   return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
     fetch_next(n, k0);
     return unpack_panel(w, n, k0, panels);

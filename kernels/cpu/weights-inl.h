@@ -25,6 +25,10 @@ using Unpack = void (*)(const StoredRow& row, std::size_t k0, std::size_t count,
                         std::size_t step);
 /// Writes those of a packed row as BF16, and anything up to column k0 + kBlock.
 using UnpackBF16 = void (*)(const StoredRow& row, std::size_t k0, std::uint16_t* out);
+/// Writes those of a row of FP8, packed, as codes, up to column k0 + count, then anything up to k0
+/// + kBlock, and a FactorsOf's factors of these.
+using UnpackFp8 = void (*)(const StoredRow& row, std::size_t k0, std::size_t count,
+                           std::uint8_t* codes, float* factors);
 
 /// `count` rows of k weights each, at any address, packed or not.
 struct WeightRows {
@@ -37,6 +41,7 @@ struct WeightRows {
   Unpack unpack;
   UnpackBF16 unpack_bf16;  // of formats that pack BF16, else null
   FactorsOf fp8_factors;   // of FP8, else null
+  UnpackFp8 unpack_fp8;    // of formats that pack FP8, else null
   bool bf16;               // which tiles can read as they lie
 
   StoredRow row(std::size_t n) const {
@@ -230,7 +235,13 @@ requires(kIsGrouped<Format>&& kLanes >= 8) struct CompanionVectors<Format> {
 template <class Format>
 void unpack_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(row.data);
-  if constexpr (kIsPacked<Format>) {
+  if constexpr (kPacksFp8<Format>) {
+    HWY_ALIGN uint8_t codes[kBlock];
+    PackedVectors<Format>::unpack(row, k0, codes);
+    for (size_t k = 0; k < count; k += kFactorColumns, out += kFactorColumns / kLanes * step)
+      unpack_e4m3(codes + k, std::min(kFactorColumns, count - k),
+                  Format::scale(row, static_cast<std::int64_t>(k0 + k)), out, step);
+  } else if constexpr (kIsPacked<Format>) {
     HWY_ALIGN std::uint16_t plain[kBlock];
     PackedVectors<Format>::unpack(row, k0, plain);
     unpack_plain<typename Format::Plain>(reinterpret_cast<const uint8_t*>(plain), 0, count, out,
@@ -248,6 +259,14 @@ template <class Format>
 void unpack_packed_bf16(const StoredRow& row, size_t k0, std::uint16_t* out) {
   static_assert(Format::kGroupColumns % kMaxLanes == 0);
   PackedVectors<Format>::unpack(row, k0, out);
+}
+
+/// An UnpackFp8.
+template <class Format>
+void unpack_packed_fp8(const StoredRow& row, size_t k0, size_t count, uint8_t* codes,
+                       float* factors) {
+  PackedVectors<Format>::unpack(row, k0, codes);
+  fp8_factors_of_codes<Format>(codes, row, k0, count, factors);
 }
 
 [[maybe_unused]] static Unpack unpack_of(DType dtype) {
@@ -268,6 +287,7 @@ WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
           .unpack = unpack_row<Format>,
           .unpack_bf16 = nullptr,
           .fp8_factors = nullptr,
+          .unpack_fp8 = nullptr,
           .bf16 = std::is_same_v<Format, format::BF16>};
 }
 /// The UnpackBF16 of a format, null for one that does not pack BF16.
@@ -276,6 +296,12 @@ constexpr UnpackBF16 unpack_bf16_of() {
   if constexpr (kIsPacked<Format>)
     if constexpr (std::is_same_v<typename Format::Plain, format::BF16>)
       return unpack_packed_bf16<Format>;
+  return nullptr;
+}
+/// The UnpackFp8 of a format, null for one that does not pack FP8.
+template <class Format>
+constexpr UnpackFp8 unpack_fp8_of() {
+  if constexpr (kPacksFp8<Format>) return unpack_packed_fp8<Format>;
   return nullptr;
 }
 /// Rows [first, first + count) of a matrix.
@@ -294,6 +320,7 @@ WeightRows weight_rows(const WeightView& w, size_t first, size_t count) {
             .unpack = unpack_row<Format>,
             .unpack_bf16 = unpack_bf16_of<Format>(),
             .fp8_factors = fp8_factors_of<Format>(),
+            .unpack_fp8 = unpack_fp8_of<Format>(),
             .bf16 = false};
   else
     return weight_rows<Format>(

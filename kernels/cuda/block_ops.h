@@ -98,14 +98,21 @@ class BlockOps : public Ops {
   template <class Format>
   void expand(Stream& stream, const WeightView& w, std::int64_t first, std::int64_t count,
               std::byte* out) {
-    if constexpr (kIsPacked<Format>) {
-      const UnpackRows<Format> unpack{rows_of<Format>(w), first,
-                                      reinterpret_cast<typename Format::Plain::Element*>(out)};
-      launch_(stream, unpack, unpack.grid(count));
-    } else {
-      const Dequantize<Format> dequantize{rows_of<Format>(w), first, out};
-      launch_(stream, dequantize, dequantize.grid(count));
-    }
+    const ExpandRows<Format> kernel{rows_of<Format>(w), first,
+                                    reinterpret_cast<decltype(ExpandRows<Format>::out)>(out)};
+    launch_(stream, kernel, kernel.grid(count));
+  }
+
+  /// Rows [first, first + count) of a product of few rows of x; `w` begins with the first of them.
+  template <class Multiplied, class Format>
+  void multiply_few(Stream& stream, const std::byte* x, const MatrixRows<Format>& w,
+                    const Projection& p, std::int64_t first, std::int64_t count) {
+    using Few = FewRows<Format, Multiplied>;
+    const float* const bias = p.bias.empty() ? nullptr : at(p.bias) + first;
+    launch_(stream,
+            Few{x, static_cast<int>(p.y.dim(0)), w, count, bias, at(p.y), p.y.dim(1),
+                p.first_column + first, p.accumulate == Accumulate::kYes, p.w.factor()},
+            Grid{ceil_div<std::int64_t>(count, Few::kWarps), Few::kThreads});
   }
 
   template <class Format>
@@ -113,18 +120,13 @@ class BlockOps : public Ops {
     using Multiplied = MultipliedAs<Format>;
     constexpr bool kExpanded = !std::is_same_v<Multiplied, Format>;
     const std::int64_t n = input.x.dim(0), k = input.x.dim(1), m = p.w.rows(), stride = p.y.dim(1);
-    const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
     const bool accumulate = p.accumulate == Accumulate::kYes;
     const std::byte* const x = round_input<Multiplied>(stream, input);
     // Plain weights and packed ones, which have the same bits, go to the same products.
-    if constexpr (kExpanded && kByPieces<Format>) {
-      using Few = FewRows<Format, Multiplied>;
-      if (n <= Few::kMostRows && k % kPiece == 0)
-        return launch_(stream,
-                       Few{x, static_cast<int>(n), rows_of<Format>(p.w), m, bias, at(p.y), stride,
-                           p.first_column, accumulate, p.w.factor()},
-                       Grid{ceil_div<std::int64_t>(m, Few::kWarps), Few::kThreads});
-    }
+    constexpr bool kOwnFew = kExpanded && (kByPieces<Format> || kPacksFp8<Format>);
+    const bool few = kOwnFew && n <= RowSums::kMost && k % kPiece == 0;
+    if constexpr (kExpanded && kByPieces<Format>)
+      if (few) return multiply_few<Multiplied>(stream, x, rows_of<Format>(p.w), p, 0, m);
     MatrixProduct product{
         x,      p.w.payload(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
         stride, accumulate,    p.w.factor()};
@@ -134,13 +136,19 @@ class BlockOps : public Ops {
         product.m = std::min(input.slice_rows, m - first);
         product.y = at(p.y) + p.first_column + first;
         expand<Format>(stream, p.w, first, product.m, input.slice);
+        if constexpr (kPacksFp8<Format>)
+          if (few) {
+            const MatrixRows<Multiplied> expanded{input.slice, nullptr, k};
+            multiply_few<Multiplied>(stream, x, expanded, p, first, product.m);
+            continue;
+          }
         multiply(stream, product);
       }
     } else {
       multiply(stream, product);
     }
-    if (bias != nullptr)
-      launch_(stream, AddBias{bias, m, at(p.y), stride, p.first_column}, row_grid(n, m));
+    if (!p.bias.empty() && !few)
+      launch_(stream, AddBias{at(p.bias), m, at(p.y), stride, p.first_column}, row_grid(n, m));
   }
 
   template <class Format>
@@ -289,16 +297,9 @@ class BlockOps : public Ops {
                 Accumulate accumulate) override {
     const bool adds = accumulate == Accumulate::kYes;
     visit_format(MatrixFormats(), table.format(), [&]<class Format>(Format) {
-      if constexpr (kIsPacked<Format>) {
-        const EmbedPacked<Format> embed{
-            rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y), adds, fault_};
-        launch_(stream, embed, embed.grid(id.dim(0)));
-      } else {
-        launch_(stream,
-                Embed<Format>{rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y),
-                              adds, fault_},
-                row_grid(id.dim(0), table.columns()));
-      }
+      const EmbedRows<Format> embed{
+          rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y), adds, fault_};
+      launch_(stream, embed, embed.grid(id.dim(0)));
     });
   }
 

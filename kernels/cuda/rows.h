@@ -226,10 +226,10 @@ struct MatrixRows {
 };
 
 /// Format that the matrix units multiply: a plain one. Packed weights are unpacked to theirs,
-/// weights in blocks or with scales in a companion are expanded to F16.
+/// weights in blocks or with scales in a companion, packed or not, are expanded to F16.
 template <class Format>
 auto multiplied_as() {
-  if constexpr (kIsPacked<Format>)
+  if constexpr (kIsPacked<Format> && !kPacksFp8<Format>)
     return typename Format::Plain();
   else if constexpr (kInBlocks<Format> || kHasCompanion<Format>)
     return format::F16();
@@ -249,6 +249,7 @@ struct Embed {
   bool accumulate;
   Fault* fault;
 
+  Grid grid(std::int64_t count) const { return {count, threads_for(table.columns, 256)}; }
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int32_t row = id[block.index()];
@@ -329,6 +330,9 @@ struct EmbedPacked {
     });
   }
 };
+
+template <class Format>
+using EmbedRows = std::conditional_t<kIsPacked<Format>, EmbedPacked<Format>, Embed<Format>>;
 
 /// Adds a bias to columns [first_column, + outputs) of y. One block per row.
 struct AddBias {

@@ -1,5 +1,7 @@
 #pragma once
 // Kernels that expand weights to the plain format that matrix units multiply.
+#include <type_traits>
+
 #include "kernels/cuda/pieces.h"
 
 namespace canopy::cuda {
@@ -43,7 +45,8 @@ struct Dequantize {
   }
 };
 
-/// Rows [first, first + blocks) of a packed matrix in its plain format. One block per row, a thread
+/// Rows [first, first + blocks) of a packed matrix in its plain format; of FP8, which levels.h has,
+/// in F16. One block per row, a thread
 /// for each group.
 template <class Format>
 struct UnpackRows {
@@ -65,6 +68,10 @@ struct UnpackRows {
     });
   }
 };
+
+/// Rows as their matrix units multiply them.
+template <class Format>
+using ExpandRows = std::conditional_t<kIsPacked<Format>, UnpackRows<Format>, Dequantize<Format>>;
 
 /// Writes the weights with places 16 s to 16 s + 15 of a group of a row, as decode_sixteen() gives
 /// them.

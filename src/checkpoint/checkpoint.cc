@@ -376,7 +376,7 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
-  if (scheme.fp8 && is_wrapped(whole))
+  if (scheme.fp8)  // a copy's config lacks the wrapper, but the list has its names
     for (std::string& module : scheme.fp8->left_out) module = unwrapped_name(module);
   in_context("reading the scales of " + directory.string(), [&] {
     if (scheme.integers)

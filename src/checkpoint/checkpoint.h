@@ -48,6 +48,9 @@ struct TensorEntry {
   /// rows that `pack` makes of it; `file` and `offset` are those of its codes. Only a Checkpoint
   /// that was opened with Rows::kToBeMade has such a tensor.
   std::shared_ptr<const MatrixParts> parts = {};
+  /// The scales of an FP8 matrix as its file has them, and those of activations, which nothing
+  /// reads: copies of the matrix need them. Names are the file's. Rows of a matrix have none.
+  std::vector<TensorEntry> scales = {};
 };
 /// The place of a tensor's bytes in its file: its own, or that of its codes.
 ByteRange place_in_file(const TensorEntry& tensor);

@@ -157,7 +157,8 @@ std::string fingerprint(const Checkpoint& model) {
     all.add(samples.middle_of(tensor, place_in_file(tensor)));
     if (!tensor.factors.empty()) all.add(tensor.factors);
     // Offsets of packed rows follow from the values; scales and groups of columns do not.
-    if (!tensor.companion.empty() && !is_packed(tensor.dtype)) {
+    const PackedFormat* const packed = find_packed_format(tensor.dtype);
+    if (!tensor.companion.empty() && !(packed && packed->plain == DType::kBF16)) {
       const auto bytes = tensor.companion.bytes();
       all.add(digits_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
     }

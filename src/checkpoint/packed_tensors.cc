@@ -158,7 +158,8 @@ std::optional<TensorEntry> grouped_entry(const std::string& name, const json& de
   return std::nullopt;
 }
 
-/// One packed matrix.
+/// One packed matrix. Of FP8 it is what the codec's name says until its scales are joined with it
+/// (quantized/fp8_tensors.h): where its rows begin is the only tensor of its TensorEntry::scales.
 TensorEntry packed_entry(const std::string& name, const json& description, Stored& stored,
                          HeaderReader& reader) {
   const PackedFormat& format = format_of(description);
@@ -170,8 +171,13 @@ TensorEntry packed_entry(const std::string& name, const json& description, Store
   if (rows.shape[0] != tensor.shape[0] + 1)
     throw Error("it has " + std::to_string(tensor.shape[0]) + " rows, but " +
                 std::to_string(rows.shape[0]) + " offsets, which are one more");
-  tensor.companion = {*format.companion, read_bytes(rows, reader), tensor.shape[0], tensor.shape[1],
-                      tensor.bytes};
+  if (find_fp8_format(format.plain) != nullptr) {
+    tensor.foreign_dtype = format.codec;
+    tensor.scales = {rows};
+  } else {
+    tensor.companion = {*format.companion, read_bytes(rows, reader), tensor.shape[0],
+                        tensor.shape[1], tensor.bytes};
+  }
   return tensor;
 }
 

@@ -28,7 +28,8 @@ std::string to_text(const std::vector<std::pair<std::string, Description>>& tens
 }  // namespace packed
 
 /// The tensors of a safetensors file from what is stored in it: payload and row offsets, or groups,
-/// of a packed matrix become one entry, and padding is left out. `descriptions`: the value of
+/// of a packed matrix become one entry, that of an FP8 matrix without its scales, and padding is
+/// left out. `descriptions`: the value of
 /// packed::kDescriptions, nothing where the file has none. Reads the offsets, and checks all that
 /// can be known without the payloads. Throws Error naming the tensor.
 std::vector<TensorEntry> with_packed_tensors(std::vector<TensorEntry> stored,

@@ -52,6 +52,7 @@ TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t 
   TensorEntry part = matrix;
   part.shape[0] = rows;
   part.checksum.reset();
+  part.scales.clear();
   if (part.parts) {
     auto parts = std::make_shared<MatrixParts>(*part.parts);
     parts->first_row += parts->row_step * first * (matrix.shape[1] / parts->columns);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "src/base/formats/packed_format.h"
 #include "tests/error_of.h"
 
@@ -95,6 +97,88 @@ TEST(Companion, OfPackedRowsHasOneOffsetMoreThanRows) {
   EXPECT_EQ(part.bytes().size(), 3 * sizeof(RowOffset));
   EXPECT_EQ(part.place_of_rows(1, 1).offset, 120u);
   EXPECT_EQ(part.slice(1, 1).place_of_rows(0, 1).bytes, 100u);
+}
+
+/// Rows of such a matrix of 200 columns take 208 bytes and some, each another number.
+template <class Format>
+std::vector<std::byte> packed_fp8(std::int64_t rows, std::vector<float> scales) {
+  std::vector<RowOffset> offsets{0};
+  for (std::int64_t row = 0; row < rows; ++row)
+    offsets.push_back(offsets.back() + static_cast<RowOffset>(52 + row % 5));
+  return with_scales(Format::kDType, offsets, scales, 200);
+}
+std::vector<float> counted(std::size_t count) {
+  std::vector<float> scales;
+  while (scales.size() < count) scales.push_back(static_cast<float>(scales.size() + 1));
+  return scales;
+}
+template <class Format>
+Companion companion_of(std::int64_t rows, const std::vector<float>& scales, std::uint64_t bytes) {
+  return {kCompanionOf<Format>, packed_fp8<Format>(rows, scales), rows, 200, bytes};
+}
+std::uint64_t bytes_of_rows(std::int64_t rows) {
+  std::uint64_t bytes = 0;
+  for (std::int64_t row = 0; row < rows; ++row)
+    bytes += 4 * (52 + static_cast<std::uint64_t>(row % 5));
+  return bytes;
+}
+float scale_of(const Companion& of, std::int64_t row, std::size_t index) {
+  const std::byte data{};
+  return format::load<float>(of.row(&data, row).companion + index * sizeof(float));
+}
+
+TEST(Companion, OfPackedFp8HasItsScalesBetweenTheOffsetsOfTheirRows) {
+  for (const std::int64_t rows : {1, 127, 128, 129, 256, 300}) {
+    SCOPED_TRACE(rows);
+    const auto blocks = static_cast<std::size_t>((rows + 127) / 128);
+    const Companion by_blocks =
+        companion_of<format::LevelsE4M3Blocks>(rows, counted(2 * blocks), bytes_of_rows(rows));
+    const Companion by_rows = companion_of<format::LevelsE4M3Rows>(
+        rows, counted(static_cast<std::size_t>(rows)), bytes_of_rows(rows));
+    for (const std::int64_t row : {std::int64_t{0}, rows / 2, rows - 1}) {
+      for (const Companion* of : {&by_blocks, &by_rows}) {
+        EXPECT_EQ(of->place_of_rows(row, 1).offset, bytes_of_rows(row));
+        EXPECT_EQ(of->place_of_rows(row, 1).bytes, 4 * (52 + static_cast<std::uint64_t>(row % 5)));
+      }
+      EXPECT_EQ(scale_of(by_rows, row, 0), static_cast<float>(row + 1));
+      EXPECT_EQ(scale_of(by_blocks, row, 1), static_cast<float>(2 * (row / 128) + 2));
+    }
+    if (rows < 300) continue;
+    const Companion part = by_blocks.slice(128, 150), one = by_rows.slice(7, 2);
+    EXPECT_EQ(part.place_of_rows(149, 1).offset, bytes_of_rows(277) - bytes_of_rows(128));
+    EXPECT_EQ(part.place_of_rows(0, 150).bytes, bytes_of_rows(278) - bytes_of_rows(128));
+    EXPECT_EQ(scale_of(part, 149, 0), 5);
+    EXPECT_EQ(one.place_of_rows(0, 2).bytes, bytes_of_rows(9) - bytes_of_rows(7));
+    EXPECT_EQ(scale_of(one, 1, 0), 9);
+    EXPECT_NE(error_of([&] { by_blocks.slice(64, 10); }), "");
+  }
+}
+
+TEST(Companion, OfPackedFp8IsCheckedAsItsPartsAre) {
+  using Format = format::LevelsE4M3Blocks;
+  const auto error = [](const std::vector<float>& scales, std::uint64_t bytes, auto change) {
+    std::vector<std::byte> made = packed_fp8<Format>(130, scales);
+    change(made);
+    return error_of([&] { Companion(kCompanionOf<Format>, made, 130, 200, bytes); });
+  };
+  const auto nothing = [](auto&) {};
+  const auto put = [](std::size_t at, RowOffset value) {
+    return [=](std::vector<std::byte>& made) { std::memcpy(&made[at], &value, sizeof value); };
+  };
+  EXPECT_EQ(error(counted(4), bytes_of_rows(130), nothing), "");
+  EXPECT_NE(error({1, 2, -3, 4}, bytes_of_rows(130), nothing)
+                .find("the scale of rows 128 to 129, columns 0 to 127 is -3"),
+            std::string::npos);
+  EXPECT_NE(error(counted(4), bytes_of_rows(129), nothing).find("its rows end at byte"),
+            std::string::npos);
+  EXPECT_NE(error(counted(4), bytes_of_rows(130), put(0, 1)).find("does not begin at"),
+            std::string::npos);
+  EXPECT_NE(error(counted(4), bytes_of_rows(130), put(4, 0)).find("row 0 reaches"),
+            std::string::npos);
+  // Row 129 is the second after 128 offsets and two scales; what follows it is where it ends.
+  EXPECT_NE(error(counted(4), bytes_of_rows(130), put(128 * 4 + 8 + 4, 1u << 30)).find("row 128"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { packed_fp8<Format>(130, counted(3)); }), "");
 }
 
 }  // namespace

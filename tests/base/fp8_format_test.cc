@@ -56,6 +56,22 @@ void expect_weights(std::int64_t rows, std::int64_t columns, const std::vector<s
   }
 }
 
+TEST(Fp8Format, ANumberBecomesTheNearestCode) {
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7f) == format::kE4M3NaN) continue;
+    const float value = format::f32_from_e4m3(static_cast<std::uint8_t>(code));
+    EXPECT_EQ(format::e4m3_from_f32(value), code);
+    if ((code & 0x7f) == 0x7e) continue;
+    const float next = format::f32_from_e4m3(static_cast<std::uint8_t>(code + 1));
+    const float middle = (value + next) / 2;  // exact
+    EXPECT_EQ(format::e4m3_from_f32(middle), code + code % 2) << code;
+    EXPECT_EQ(format::e4m3_from_f32(std::nextafter(middle, value)), code);
+    EXPECT_EQ(format::e4m3_from_f32(std::nextafter(middle, next)), code + 1);
+  }
+  EXPECT_EQ(format::e4m3_from_f32(1e30f), 0x7e);
+  EXPECT_EQ(format::e4m3_from_f32(-std::numeric_limits<float>::infinity()), 0xfe);
+}
+
 TEST(Fp8Format, EachWeightEqualsTheReferencesThoseOfPartialBlocksToo) {
   Golden golden;
   const std::vector<float> numbers = golden.take<float>(256);

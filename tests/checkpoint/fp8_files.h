@@ -148,8 +148,9 @@ inline nlohmann::json fp8_config(const Fp8Form& form) {
 struct Fp8Models {
   TinyModel fp8, plain;
 };
-inline Fp8Models fp8_models(const Fp8Form& form, TinyOptions options = {}) {
-  options.dim = 160, options.hidden_dim = 200, options.heads = 10, options.kv_heads = 5;
+inline Fp8Models fp8_models(const Fp8Form& form, TinyOptions options = {}, int dim = 160,
+                            int hidden_dim = 200) {
+  options.dim = dim, options.hidden_dim = hidden_dim, options.heads = 10, options.kv_heads = 5;
   options.matrices = DType::kF32;
   Fp8Models models;
   models.plain = tiny_model(options);

@@ -22,8 +22,9 @@ def nearest(value):
     return code | (128 if value < 0 else 0)
 
 
-def as_fp8(folder, twin):
-    """Makes the layers' matrices of a BF16 model FP8, and a twin with the same weights in F32."""
+def as_fp8(folder, twin, blocks=True):
+    """Makes the layers' matrices of a BF16 model FP8, with a scale for each, or for their only block, and a twin with
+    the same weights in F32."""
     header, data = read_safetensors(folder / "model.safetensors")
     header.pop("__metadata__", None)
     out, of_twin, body, plain = {}, {}, b"", b""
@@ -39,12 +40,13 @@ def as_fp8(folder, twin):
             body = put(out, name, tensor["dtype"], shape, values, body)
             plain = put(of_twin, name, tensor["dtype"], shape, values, plain)
             continue
-        assert tensor["dtype"] == "BF16" and max(shape) <= 128, tensor
+        assert tensor["dtype"] == "BF16" and (max(shape) <= 128 or not blocks), tensor
         floats = [struct.unpack("<f", b"\0\0" + values[i:i + 2])[0] for i in range(0, len(values), 2)]
         scale = struct.unpack("<f", struct.pack("<f", max(map(abs, floats)) / 448))[0]
-        codes = bytes(nearest(value / scale) for value in floats)
+        code_of = {value: nearest(value / scale) for value in set(floats)}
+        codes = bytes(code_of[value] for value in floats)
         body = put(out, name, "F8_E4M3", shape, codes, body)
-        body = put(out, name + "_scale_inv", "F32", [1, 1], struct.pack("<f", scale), body)
+        body = put(out, name + "_scale_inv", "F32", [1, 1] if blocks else [], struct.pack("<f", scale), body)
         body = put(out, name[:-6] + "input_scale", "F32", [], struct.pack("<f", 2.0), body)
         back = struct.pack(f"<{len(codes)}f", *(e4m3(code) * scale for code in codes))
         plain = put(of_twin, name, "F32", shape, back, plain)
@@ -52,7 +54,8 @@ def as_fp8(folder, twin):
     write_safetensors(twin / "model.safetensors", of_twin, plain)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "static", "fmt": "e4m3",
-                                     "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
+                                     "weight_block_size": [128, 128] if blocks else None,
+                                     "modules_to_not_convert": ["lm_head"]}
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -109,12 +112,6 @@ class Fp8(TempDirCase):
             else:
                 self.assertEqual(*((to / "model.safetensors").read_bytes() for to in made))
 
-    def test_is_not_packed(self):
-        result = run("pack", "-m", self.model, "-o", self.dir / "packed")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("is FP8 by ", result.stderr)
-        self.assertFalse((self.dir / "packed").exists())
-
     def test_a_code_that_is_no_number_is_found_by_what_uses_it(self):
         header, data = read_safetensors(self.model / "model.safetensors")
         at = header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0]
@@ -137,6 +134,49 @@ class Fp8(TempDirCase):
         self.assertIn(f"'{name}", result.stderr)
         self.assertIn("of FP8", result.stderr)
 
+
+class PackedFp8(TempDirCase):
+    """A model with rows long enough that packing them gains something."""
+
+    def setUp(self):
+        super().setUp()
+        self.model, twin = self.dir / "model", bytes_model(self.dir / "twin")
+        self.ok("inflate", "-m", bytes_model(self.dir / "tiny"), "-o", self.model, "--size", "2M")
+        as_fp8(self.model, twin, blocks=False)
+        self.packed = self.dir / "packed"
+
+    def ok(self, *words):
+        result = run(*words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def test_is_packed_and_given_back_with_its_scales(self):
+        said = self.ok("pack", "-m", self.model, "-o", self.packed).stdout
+        self.assertRegex(said, r"\d+ matrices packed by bf16-window-512, \d+ matrices packed by e4m3-levels-512, 0 as they were")
+        self.assertIn("packed FP8 by rows", run_json("inspect", self.packed)["dtypes"])
+        self.assertEqual(*(run_json("inspect", model)["quantization"] for model in (self.model, self.packed)))
+        for more in ([], ["--resident", 0]):
+            texts = [run_json("generate", model, *PROMPT, *more)["tokens"] for model in (self.model, self.packed)]
+            self.assertEqual(*texts)
+        self.assertIn("tensors have the checksum", self.ok("unpack", "-m", self.packed, "-o", self.dir / "back").stdout)
+
+        def stored(folder):
+            header, data = read_safetensors(folder / "model.safetensors")
+            header.pop("__metadata__", None)
+            return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()}
+
+        self.assertEqual(stored(self.dir / "back"), stored(self.model))
+        self.assertEqual((self.dir / "back/config.json").read_bytes(), (self.model / "config.json").read_bytes())
+
+    def test_a_codec_that_is_for_none_of_its_matrices_is_an_error(self):
+        tiny = self.dir / "tiny"
+        result = run("pack", "-m", tiny, "-o", self.packed, "--codec", "e4m3-levels-512")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("has no matrix that codec e4m3-levels-512 is for", result.stderr)
+        self.assertFalse(self.packed.exists())
+        result = run("pack", "-m", tiny, "-o", self.packed, "--codec", "e4m3")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("there are bf16-window-512, bf16-levels-512, e4m3-levels-512", result.stderr)
 
 if __name__ == "__main__":
     main()

@@ -91,7 +91,7 @@ TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
 }
 
 /// Packs by a codec.
-PackReport pack_by(DType codec, const Checkpoint& model, const std::filesystem::path& output) {
+PackReport pack_by(std::string_view codec, const Checkpoint& model, const std::filesystem::path& output) {
   return pack(
       model, output, 3, kSilent, [](const std::string&) {}, codec);
 }
@@ -101,10 +101,10 @@ TEST(Pack, EveryCodecGivesTheSameLogitsAndEveryBitBack) {
   const Checkpoint model = enlarged("qwen2", dir);
   const std::vector<float> logits = logits_of(model);
   std::set<std::string> files;
-  for (const PackedFormat& format : kPackedFormats) {
+  for (const PackedFormat& format : as_data_of_packed(PackedBf16Formats())) {
     SCOPED_TRACE(format.codec);
     const std::string name = std::string("packed-") + format.codec;
-    const PackReport report = pack_by(format.dtype, model, dir / name);
+    const PackReport report = pack_by(format.codec, model, dir / name);
     EXPECT_GT(report.packed, 0);
     EXPECT_TRUE(files.insert(contents(dir / name / "model.safetensors")).second);
     const Checkpoint packed = Checkpoint::open(dir / name);
@@ -123,7 +123,7 @@ TEST(Pack, TheCodecOfBf16IsTheWindowUnlessAnotherIsNamed) {
   const TempDir dir;
   const Checkpoint model = enlarged("llama2", dir);
   pack(model, dir / "plain", 2, kSilent);
-  pack_by(DType::kPackedBF16, model, dir / "named");
+  pack_by(format::PackedBF16::kCodec, model, dir / "named");
   EXPECT_EQ(contents(dir / "plain/model.safetensors"), contents(dir / "named/model.safetensors"));
   EXPECT_NE(contents(dir / "plain/model.safetensors").find("\"bf16-window-512\\\""),
             std::string::npos);
@@ -198,9 +198,9 @@ TEST(Pack, HostileValuesComeBack) {
     if (row % 97 == 1) return static_cast<std::uint16_t>(column * 40503 + row * 7919);
     return static_cast<std::uint16_t>(0x3c00 + (column * 31 + row) % 256);
   });
-  for (const PackedFormat& format : kPackedFormats) {
+  for (const PackedFormat& format : as_data_of_packed(PackedBf16Formats())) {
     const std::string name = format.codec;
-    EXPECT_GT(pack_by(format.dtype, model, dir / name).packed, 0);
+    EXPECT_GT(pack_by(format.codec, model, dir / name).packed, 0);
     unpack(Checkpoint::open(dir / name), dir / (name + "-back"), 2, kSilent);
     EXPECT_TRUE(stored(Checkpoint::open(dir / (name + "-back"))) == stored(model)) << name;
   }

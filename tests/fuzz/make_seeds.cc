@@ -252,6 +252,32 @@ std::string packed_file() {
   return described(file, {{"w", {Format::kCodec, {kRows, kColumns}, 7}}, {"norm", {"", {}, 9}}});
 }
 
+/// Returns a file of an FP8 matrix of 130 rows and 70 columns, packed, and its scales.
+std::string packed_fp8_file(const Fp8Form& form) {
+  std::mt19937_64 random(3);
+  FileTensor matrix =
+      random_tensor("model.layers.0.mlp.up_proj.weight", DType::kF32, {130, 70}, random, 0, 1);
+  std::vector<FileTensor> tensors;
+  append_fp8(matrix, form, tensors);
+  const FileTensor codes = tensors.front();
+  std::vector<std::uint32_t> offsets{0};
+  std::vector<std::byte> payload;
+  for (std::size_t at = 0; at < codes.bytes.size(); at += 70) {
+    const std::span row(reinterpret_cast<const std::uint8_t*>(&codes.bytes[at]), 70);
+    if (!pack_row(format::LevelsE4M3Rows(), row, payload)) throw Error("a row that is not packed");
+    offsets.push_back(static_cast<std::uint32_t>(payload.size() / kPackedAlignment));
+  }
+  const auto text = [](const auto& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  tensors.front() = {codes.name + ".packed", DType::kU8, {std::ssize(payload)}, text(payload)};
+  tensors.push_back(
+      {codes.name + ".row_offsets", DType::kU32, {std::ssize(offsets)}, text(offsets)});
+  return described(safetensors_bytes(tensors),
+                   {{codes.name, {format::LevelsE4M3Rows::kCodec, {130, 70}, 7}}});
+}
+
 /// Returns a file of "w", 3 rows of 64 columns in three groups that are no runs of columns.
 std::string grouped_file() {
   constexpr std::int64_t kRows = 3, kColumns = 64;
@@ -277,6 +303,8 @@ void seeds_of_safetensors() {
   seed("safetensors", "packed.safetensors", packed_file<format::PackedBF16>());
   seed("safetensors", "levels.safetensors", packed_file<format::LevelsBF16>());
   seed("safetensors", "grouped.safetensors", grouped_file());
+  for (const Fp8Form& form : {kFp8Forms[0], kFp8Forms[2], kFp8Forms[4], kFp8Forms[7]})
+    seed("fp8", std::string("packed_") + form.name + ".safetensors", packed_fp8_file(form));
   seed("safetensors", "empty.safetensors", safetensors_with_header("{}", 0));
   seed(
       "index", "index.json",

@@ -1,9 +1,13 @@
-// Products and lookups with FP8 weights: the bits of those with the same weights in f32.
+// Products and lookups with FP8 weights: the bits of those with the same weights in f32. Those with
+// packed ones have the bits of those that are not.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "src/base/formats/fp8_format.h"
 #include "src/base/formats/packed_format.h"
+#include "src/convert/pack/pack_row.h"
 #include "tests/kernels/on_device.h"
 
 namespace canopy {
@@ -169,7 +173,143 @@ TEST_P(Fp8OnTheCpu, TheSmallestAndTheLargestScalesAreKept) {
   });
 }
 
+/// An FP8 matrix whose rows were packed.
+struct PackedFp8 {
+  const PackedFormat& format;
+  std::vector<std::byte> rows, companion;
+};
+/// `damage` may change a row's bytes.
+template <class Damage>
+PackedFp8 packed(const Fp8Matrix& m, const Damage& damage) {
+  const auto* const format = std::ranges::find(kPackedFormats, m.dtype, &PackedFormat::plain);
+  PackedFp8 made{*format, {}, {}};
+  std::vector<RowOffset> offsets{1000};  // they count from anywhere
+  for (std::size_t i = 0; i < m.rows; ++i) {
+    const std::size_t before = made.rows.size();
+    visit_format(PackedFp8Formats(), format->dtype, [&](auto of) {
+      EXPECT_TRUE(pack_row(of, std::span(m.codes).subspan(i * m.columns, m.columns), made.rows));
+    });
+    damage(i, std::span(made.rows).subspan(before));
+    offsets.push_back(offsets.back() +
+                      static_cast<RowOffset>((made.rows.size() - before) / kPackedAlignment));
+  }
+  made.companion = with_scales(format->dtype, offsets, m.scales, dim(m.columns));
+  return made;
+}
+PackedFp8 packed(const Fp8Matrix& m) {
+  return packed(m, [](std::size_t, std::span<std::byte>) {});
+}
+
+class Fp8Packed : public Fp8 {
+ protected:
+  struct SentPacked {
+    OnDevice rows, companion;
+    WeightView view;
+  };
+  SentPacked send_packed(const Fp8Matrix& m, const PackedFp8& of) {
+    SentPacked sent{send(of.rows, 3), send(of.companion), {}};
+    sent.view =
+        WeightView({sent.rows.data(), of.rows.size()}, {of.format.companion, sent.companion.data()},
+                   of.format.dtype, dim(m.rows), dim(m.columns));
+    return sent;
+  }
+  std::vector<float> lookup(const WeightView& table, std::size_t columns) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(table.rows()));
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+    OnDevice id = send(ids), y = send(std::vector<float>(ids.size() * columns));
+    ops().embed(stream(), table, id.view(DType::kI32, {dim(ids.size())}),
+                y.view(DType::kF32, {dim(ids.size()), dim(columns)}));
+    return y.read<float>();
+  }
+};
+
+TEST_P(Fp8Packed, ProductsHaveTheBitsOfUnpackedWeights) {
+  std::mt19937 random(37);
+  on_each_instruction_set([&] {
+    for (const std::size_t k : {1u, 63u, 64u, 200u, 512u, 576u, 1056u, 1152u})
+      for (const std::size_t m : {1u, 6u, 131u})
+        for_each_format(m, k, random, [&](Fp8Matrix& matrix) {
+          if (m == 6)  // as trained weights are
+            for (std::uint8_t& code : matrix.codes)
+              code = static_cast<std::uint8_t>((code & 0x87) | (6 + random() % 5) << 3);
+          const PackedFp8 of = packed(matrix);
+          const Sent plain = send_matrix(matrix);
+          const SentPacked sent = send_packed(matrix, of);
+          for (const std::size_t n : {1u, 3u, 4u, 5u, 9u, 100u}) {
+            SCOPED_TRACE(testing::Message() << "n " << n << " k " << k << " m " << m);
+            OnDevice x = send(random_floats(n * k, random)), bias = send(random_floats(m, random));
+            const std::vector<float> before = random_floats(n * (m + 2), random);
+            const auto product = [&](const WeightView& w) {
+              OnDevice y = send(before);
+              const Projection p{w.times(0.75f), bias.view(DType::kF32, {dim(m)}),
+                                 y.view(DType::kF32, {dim(n), dim(m + 2)}), 1, Accumulate::kYes};
+              ops().linear(stream(), x.view(DType::kF32, {dim(n), dim(k)}), {&p, 1});
+              return bytes_of(y.read<float>());
+            };
+            ASSERT_EQ(product(plain.view), product(sent.view));
+          }
+        });
+  });
+}
+
+TEST_P(Fp8Packed, LookupsHaveTheBitsOfTheTable) {
+  std::mt19937 random(41);
+  on_each_instruction_set([&] {
+    for_each_format(140, 1100, random, [&](Fp8Matrix& matrix) {
+      decode(matrix);
+      ASSERT_EQ(lookup(send_packed(matrix, packed(matrix)).view, 1100), matrix.weights);
+    });
+  });
+}
+
+/// Codes of any bits, exponents among few or many.
+void any_codes(Fp8Matrix& m, std::mt19937& random) {
+  for (std::size_t i = 0; i < m.rows; ++i) {
+    const auto begin = static_cast<std::uint8_t>(random());
+    const std::uint32_t width = 1u << random() % 9;
+    for (std::size_t k = 0; k < m.columns; ++k)
+      m.codes[i * m.columns + k] = static_cast<std::uint8_t>(begin + random() % width);
+  }
+}
+
+// The vectors agree with the plain definition, whatever a row says of itself.
+TEST_P(Fp8Packed, EveryBitPatternIsUnpackedByItsDefinition) {
+  std::mt19937 random(43);
+  for (const std::size_t k : {1300u, 511u})
+    for_each_format(300, k, random, [&](Fp8Matrix& matrix) {
+      any_codes(matrix, random);
+      const PackedFp8 of = packed(matrix, [&](std::size_t i, std::span<std::byte> row) {
+        const std::size_t at =
+            random() % 2 == 0 ? random() % 12 : row.size() - 1 - random() % (row.size() / 4);
+        if (i % 3 == 1) row[at] ^= static_cast<std::byte>(1u << random() % 8);
+      });
+      const WeightView host({of.rows.data(), of.rows.size()},
+                            {of.format.companion, of.companion.data()}, of.format.dtype,
+                            dim(matrix.rows), dim(k));
+      Fp8Matrix plain = matrix;  // as the definition unpacks it
+      visit_format(PackedFp8Formats(), of.format.dtype, [&]<class Format>(Format) {
+        std::vector<std::uint8_t> row(k + Format::kGroupColumns);
+        for (std::size_t i = 0; i < matrix.rows; ++i) {
+          for (std::size_t c = 0; c < k; c += Format::kGroupColumns)
+            Format::decode_group(host.row(dim(i)), dim(c / Format::kGroupColumns), &row[c]);
+          std::copy_n(row.begin(), k, plain.codes.begin() + dim(i * k));
+        }
+      });
+      EXPECT_NE(plain.codes, matrix.codes);
+      on_each_instruction_set([&] {
+        const std::vector<float> expected = lookup(send_matrix(plain).view, k),
+                                 found = lookup(send_packed(matrix, of).view, k);
+        for (std::size_t i = 0; i < found.size(); ++i)
+          ASSERT_TRUE(std::bit_cast<std::uint32_t>(found[i]) ==
+                          std::bit_cast<std::uint32_t>(expected[i]) ||
+                      (std::isnan(found[i]) && std::isnan(expected[i])))
+              << "row " << i / k << ", column " << i % k;
+      });
+    });
+}
+
 CANOPY_ON_EACH_DEVICE(Fp8);
+CANOPY_ON_EACH_DEVICE(Fp8Packed);
 
 }  // namespace
 }  // namespace canopy

@@ -117,7 +117,9 @@ TEST(ToyCodec, IsFoundAsItsTraitsSay) {
   using Formats = decltype(PackedFormats() + format::List<Toy>());
   EXPECT_STREQ(as_data_of_packed(Formats()).back().codec, "toy");
   EXPECT_EQ(as_data_of_packed(Formats()).back().companion, &kCompanionOf<Toy>);
-  EXPECT_EQ(names_of(Formats()), "packed BF16, packed BF16 in levels and packed toy");
+  EXPECT_EQ(names_of(Formats()),
+            "packed BF16, packed BF16 in levels, packed FP8 by blocks, packed FP8 by rows and "
+            "packed toy");
   EXPECT_TRUE(kIsPacked<Toy>);
 }
 

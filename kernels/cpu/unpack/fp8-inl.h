@@ -169,14 +169,20 @@ HWY_INLINE void unpack_e4m3(const std::uint8_t* codes, std::size_t count, float 
     hn::Store(values[v], floats, out);
 }
 
+/// Does what a FactorsOf does, of codes that were unpacked.
+template <class Format>
+void fp8_factors_of_codes(const std::uint8_t* codes, const StoredRow& row, std::size_t k0,
+                          std::size_t count, float* out) {
+  for (std::size_t k = 0; k < count; k += kFactorColumns)
+    *out++ = e4m3_factor(codes + k, std::min(kFactorColumns, count - k),
+                         Format::scale(row, static_cast<std::int64_t>(k0 + k)));
+}
 /// A FactorsOf.
 template <class Format>
 void fp8_factors(const StoredRow& row, std::size_t k0, std::size_t count, float* out) {
   static_assert(Format::kScaleColumns == 0 || Format::kScaleColumns == kFactorColumns);
   const auto* const codes = reinterpret_cast<const std::uint8_t*>(row.data) + k0;
-  for (std::size_t k = 0; k < count; k += kFactorColumns)
-    *out++ = e4m3_factor(codes + k, std::min(kFactorColumns, count - k),
-                         Format::scale(row, static_cast<std::int64_t>(k0 + k)));
+  fp8_factors_of_codes<Format>(codes, row, k0, count, out);
 }
 /// The FactorsOf of a format, null for one that is not FP8.
 template <class Format>

@@ -1,5 +1,5 @@
-// Packed weights become BF16 by vectors, compiled once per instruction set by each file that
-// includes it after hwy/foreach_target.h. Loads take any address.
+// Packed weights become BF16, or codes of FP8, by vectors, compiled once per instruction set by
+// each file that includes it after hwy/foreach_target.h. Loads take any address.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -14,6 +14,7 @@
 namespace canopy::cpu {
 
 constexpr std::size_t kBlock = 512;  // columns per block: part of what defines a sum's bits
+constexpr int kE4M3ExponentAt = 3;   // its lowest bit in a code of FP8
 
 }  // namespace canopy::cpu
 #endif  // CANOPY_KERNELS_CPU_PACKED_ONCE
@@ -37,7 +38,7 @@ using std::uint8_t;
 template <class Format>
 struct PackedVectors {
   static_assert(kBlock % Format::kGroupColumns == 0);
-  static void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+  static void unpack(const StoredRow& row, size_t k0, typename Format::Plain::Element* out) {
     const size_t end = std::min(k0 + kBlock, static_cast<size_t>(row.columns));
     for (size_t k = k0; k < end; k += Format::kGroupColumns, out += Format::kGroupColumns)
       Format::decode_group(row, static_cast<std::int64_t>(k / Format::kGroupColumns), out);
@@ -97,18 +98,21 @@ struct WindowCodes {
   static HWY_INLINE PackedVec exponent(PackedVec sum) { return sum; }
 };
 
-/// The same of LevelsBF16, read from the block's tail.
+/// The same of a format in levels, read from the block's tail. Exponents of FP8 are where a code
+/// has them.
+template <class Format>
 struct LevelCodes {
-  using Format = format::LevelsBF16;
   static constexpr size_t kGroups = Format::kBlockGroups;
-  Format::Codes<std::uint64_t> codes[kGroups];
+  static constexpr int kShift = kPacksFp8<Format> ? kE4M3ExponentAt : 0;
+  typename Format::template Codes<std::uint64_t> codes[kGroups];
   const std::byte* exceptions;
   HWY_ALIGN uint8_t table[16];  // exponents by code; vectors look bytes up in sixteen
 
-  HWY_INLINE explicit LevelCodes(const StoredRow& row, const Format::Block& block)
+  HWY_INLINE explicit LevelCodes(const StoredRow& row, const typename Format::Block& block)
       : exceptions(read(row, block)) {
     for (std::uint32_t code = 0; code < 8; ++code)
-      table[code] = table[code + 8] = static_cast<uint8_t>(Format::exponent(block.base, code));
+      table[code] = table[code + 8] =
+          static_cast<uint8_t>(Format::exponent(block.base, code) << kShift);
   }
   HWY_INLINE const uint8_t* planes(size_t g) const {
     return reinterpret_cast<const uint8_t*>(codes[g].plane);
@@ -122,7 +126,7 @@ struct LevelCodes {
  private:
   /// Does what Format::read_codes() does.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // has an instruction that spreads bits over a mask
-  HWY_INLINE const std::byte* read(const StoredRow& row, const Format::Block& block) {
+  HWY_INLINE const std::byte* read(const StoredRow& row, const typename Format::Block& block) {
     std::uint64_t low[kGroups], high[kGroups], before[kGroups], open[kGroups][Format::kLevels];
     for (size_t g = 0; g < kGroups; ++g) {
       const std::byte* const from = block.group + g * Format::kGroupBytes;
@@ -144,7 +148,7 @@ struct LevelCodes {
     size_t left = 0;
     for (size_t g = 0; g < kGroups; ++g) {
       codes[g] = Format::codes_of(low[g], high[g], open[g]);
-      left += static_cast<size_t>(std::popcount(before[g]));
+      left += Format::exception_bytes(std::popcount(before[g]));
     }
     const size_t levels = (bit + 7) / 8 - begin;
     const bool sound = block.sound && Format::fills_tail(block, levels + left);
@@ -164,7 +168,7 @@ struct LevelCodes {
     return words[0] >> bit % 8 | words[1] << 1 << (63 - bit % 8);
   }
 #else
-  const std::byte* read(const StoredRow&, const Format::Block& block) {
+  const std::byte* read(const StoredRow&, const typename Format::Block& block) {
     return Format::read_codes(block, codes);
   }
 #endif
@@ -190,7 +194,7 @@ HWY_INLINE PackedVec exponents_at(const Codes& codes, size_t g, size_t i) {
 #endif
 }
 
-/// Writes a sound block.
+/// Writes a sound block of BF16.
 template <class Format, class Codes>
 HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& codes,
                              std::uint16_t* out) {
@@ -230,10 +234,78 @@ HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& c
 #endif
 }
 
+/// By nibble of a group's rest, the sign and the mantissa where a code has them.
+alignas(16) constexpr uint8_t kE4M3Rest[16] = {0,    1,    2,    3,    4,    5,    6,    7,
+                                               0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87};
+
+/// Writes a sound block of FP8.
 template <class Format, class Codes>
-struct BlockVectorsOfBf16 {
+requires(kPacksFp8<Format>) HWY_INLINE
+    void unpack_block(const typename Format::Block& block, const Codes& codes, uint8_t* out) {
+  constexpr size_t kColumns = Format::kGroupColumns, kHalf = kColumns / 2;
+  const PackedBytes bytes;
+  const auto* exceptions = reinterpret_cast<const uint8_t*>(codes.exceptions);
+  const auto groups = static_cast<size_t>(block.groups);
+  const auto rest_of = [&](size_t g) HWY_ATTR {
+    return reinterpret_cast<const uint8_t*>(block.group) + g * Format::kGroupBytes +
+           Format::kCodeBytes;
+  };
+  const auto rests = hn::LoadDup128(bytes, kE4M3Rest);
+#if HWY_TARGET == HWY_AVX3_DL
+  const __m256i nibble = _mm256_set1_epi8(0x0f);
+  for (size_t g = 0; g < groups; ++g, out += kColumns) {
+    const std::uint64_t others = codes.exceptions_in(g);
+    const size_t there = Format::exception_bytes(std::popcount(others));
+    const auto mask = static_cast<__mmask32>((std::uint64_t{1} << there) - 1);
+    const __m512i twos = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, exceptions));
+    const __m512i ones = _mm512_and_si512(_mm512_or_si512(twos, _mm512_slli_epi16(twos, 4)),
+                                          _mm512_set1_epi16(0x0f0f));
+    exceptions += there;
+    const __m512i exponent = _mm512_mask_expand_epi8(exponents_at(codes, g, 0).raw, others,
+                                                     _mm512_slli_epi16(ones, kE4M3ExponentAt));
+    const __m256i two = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rest_of(g)));
+    const __m512i rest = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_and_si256(two, nibble)),
+                                            _mm256_and_si256(_mm256_srli_epi16(two, 4), nibble), 1);
+    hn::StoreU(hn::Or(PackedVec{exponent}, hn::TableLookupBytes(rests, PackedVec{rest})), bytes,
+               out);
+  }
+#else
+  constexpr size_t kStep = hn::MaxLanes(PackedBytes());
+  const hn::Repartition<std::uint16_t, PackedBytes> words;
+  const auto nibble = hn::Set(bytes, 0x0f);
+  HWY_ALIGN uint8_t exponents[kBlock];  // all of them first, as those of BF16
+  for (size_t g = 0; g < groups; ++g) {
+    uint8_t* const to = exponents + g * kColumns;
+    for (size_t i = 0; i < kColumns; i += kStep)
+      hn::Store(exponents_at(codes, g, i), bytes, to + i);
+    int exception = 0;
+    for (std::uint64_t others = codes.exceptions_in(g); others != 0; others &= others - 1) {
+      const int two = exceptions[exception / 2] >> exception % 2 * 4;
+      to[std::countr_zero(others)] = static_cast<uint8_t>((two & 15) << kE4M3ExponentAt);
+      ++exception;
+    }
+    exceptions += Format::exception_bytes(exception);
+  }
+  for (size_t g = 0; g < groups; ++g)
+    for (size_t i = 0; i < kHalf; i += kStep) {
+      const auto two = hn::LoadU(bytes, rest_of(g) + i);
+      const auto high = hn::BitCast(bytes, hn::ShiftRight<4>(hn::BitCast(words, two)));
+      const size_t at = g * kColumns + i;
+      const auto put = [&](size_t to, PackedVec nibbles) HWY_ATTR {
+        const auto rest = hn::TableLookupBytes(rests, hn::And(nibbles, nibble));
+        hn::StoreU(hn::Or(hn::Load(bytes, exponents + to), rest), bytes, out + to);
+      };
+      put(at, two);
+      put(at + kHalf, high);
+    }
+#endif
+}
+
+template <class Format, class Codes>
+struct VectorsOfBlocks {
   static_assert(kBlock == Format::kBlockColumns);
-  static HWY_INLINE void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+  static HWY_INLINE void unpack(const StoredRow& row, size_t k0,
+                                typename Format::Plain::Element* out) {
     const auto block = Format::block(row, static_cast<std::int64_t>(k0 / kBlock));
     const Codes codes(row, block);
     if (codes.exceptions != nullptr)
@@ -243,9 +315,11 @@ struct BlockVectorsOfBf16 {
   }
 };
 template <>
-struct PackedVectors<format::PackedBF16> : BlockVectorsOfBf16<format::PackedBF16, WindowCodes> {};
-template <>
-struct PackedVectors<format::LevelsBF16> : BlockVectorsOfBf16<format::LevelsBF16, LevelCodes> {};
+struct PackedVectors<format::PackedBF16> : VectorsOfBlocks<format::PackedBF16, WindowCodes> {};
+template <class Format>
+requires(requires { Format::kLevels; }) struct PackedVectors<Format>
+    : VectorsOfBlocks<Format, LevelCodes<Format>> {
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace canopy::cpu

@@ -9,11 +9,11 @@ namespace canopy {
 
 namespace {
 
-/// Returns whether companions of the format take less than a thousandth of the weights of a large
-/// matrix, if these take half a byte each.
+/// Returns whether companions of the format take less than a five-hundredth of the weights of a
+/// large matrix, if these take half a byte each.
 bool is_small(const CompanionFormat& format) {
   constexpr std::int64_t kSide = 8192;
-  return format.bytes(kSide, kSide) < static_cast<std::size_t>(kSide * kSide / 2 / 1000);
+  return format.bytes(kSide, kSide) < static_cast<std::size_t>(kSide * kSide / 2 / 500);
 }
 
 }  // namespace
@@ -22,9 +22,10 @@ Companion::Companion(const CompanionFormat& format, std::vector<std::byte> bytes
                      std::int64_t columns, std::uint64_t payload_bytes)
     : format_(&format), rows_(rows), columns_(columns) {
   if (!is_small(format))
-    throw Error(std::string("what ") + format.name +
-                " keeps apart from its rows takes more than a thousandth of the weights, so that "
-                "it would have to travel with them; that is not supported yet");
+    throw Error(
+        std::string("what ") + format.name +
+        " keeps apart from its rows takes more than a five-hundredth of the weights, so that "
+        "it would have to travel with them; that is not supported yet");
   if (rows < 0 || columns < 1)
     throw Error("a matrix of weights has no shape " + std::to_string(rows) + " x " +
                 std::to_string(columns));

@@ -95,8 +95,8 @@ class Companion {
  public:
   Companion() = default;  // of a matrix that has none
   /// Throws Error if the bytes are not those of such a matrix, if its rows do not fill
-  /// `payload_bytes`, or if the format's companions are not small: above a thousandth of the
-  /// weights they would have to travel with them, which is not supported.
+  /// `payload_bytes`, or if the format's companions are not small: above a five-hundredth of
+  /// the weights they would have to travel with them, which is not supported.
   Companion(const CompanionFormat& format, std::vector<std::byte> bytes, std::int64_t rows,
             std::int64_t columns, std::uint64_t payload_bytes);
 

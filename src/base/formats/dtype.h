@@ -7,7 +7,7 @@ namespace canopy {
 /// kQ*, kIQ*, kMXFP4, kNVFP4: GGUF blocks of weights along the last axis
 /// (src/base/formats/weight_format.h). kI4_*, kI8_*, kF4_*, kNF4, kFP4: such blocks that
 /// `canopy pack` writes (src/base/formats/integer_formats.h and others there). kPackedBF16,
-/// kLevelsBF16: rows of different lengths (src/base/formats/packed_format.h). kE4M3*: rows of
+/// kLevels*: rows of different lengths (src/base/formats/packed_format.h). kE4M3*: rows of
 /// bytes, whose scales lie apart (src/base/formats/fp8_format.h). kI*Grouped: rows whose groups are
 /// no runs of columns (src/base/formats/grouped_format.h). Only a WeightView has such a dtype.
 enum class DType : std::uint8_t {
@@ -51,6 +51,8 @@ enum class DType : std::uint8_t {
   kI8Grouped,
   kPackedBF16,
   kLevelsBF16,
+  kLevelsE4M3Blocks,
+  kLevelsE4M3Rows,
   kE4M3Blocks,
   kE4M3Rows
 };

@@ -6,6 +6,21 @@
 
 namespace canopy::format {
 
+std::uint8_t e4m3_from_f32(float value) {
+  const float size = std::min(std::abs(value), kLargestE4M3);
+  std::uint8_t below = 0;  // the last code of a number that is not larger
+  for (std::uint8_t bit = 0x40; bit != 0; bit >>= 1)
+    if (const auto code = static_cast<std::uint8_t>(below | bit);
+        code < kE4M3NaN && f32_from_e4m3(code) <= size)
+      below = code;
+  if (below + 1 < kE4M3NaN) {
+    const auto above = static_cast<std::uint8_t>(below + 1);
+    const float down = size - f32_from_e4m3(below), up = f32_from_e4m3(above) - size;
+    if (up < down || (up == down && below % 2 != 0)) below = above;
+  }
+  return static_cast<std::uint8_t>(below | (std::signbit(value) ? 0x80 : 0));
+}
+
 void check_scales(std::span<const std::byte> scales, std::int64_t rows, std::int64_t columns,
                   std::int64_t scale_rows, std::int64_t scale_columns) {
   if (scale_columns == 0) scale_columns = std::max<std::int64_t>(columns, 1);

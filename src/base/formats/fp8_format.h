@@ -27,6 +27,10 @@ CANOPY_HOST_DEVICE constexpr float f32_from_e4m3(std::uint8_t code) {
   return (code & 0x80) != 0 ? -value : value;
 }
 
+/// The code of the nearest number, of two the one with an even code; of numbers that are larger than
+/// all, the largest. Not for NaN.
+std::uint8_t e4m3_from_f32(float value);
+
 /// A scale of one byte: 2^(code - 127). Code 255 is no number.
 CANOPY_HOST_DEVICE constexpr float f32_from_e8m0(std::uint8_t code) {
   if (code == 0) return 0x1p-127f;
@@ -41,6 +45,7 @@ void check_scales(std::span<const std::byte> scales, std::int64_t rows, std::int
 /// kColumns)]; kColumns 0 stands for all columns. A weight is code x scale, rounded once.
 template <std::int64_t kRows, std::int64_t kColumns>
 struct ScaledE4M3 {
+  using Element = std::uint8_t;  // a code
   static constexpr std::int64_t kSliceUnit = kRows;
   static constexpr std::int64_t kScaleRows = kRows, kScaleColumns = kColumns;
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace canopy {
@@ -48,31 +50,51 @@ const std::byte* decode_in_words(const std::byte* group,
   return exceptions;
 }
 
-/// The codes of a block's groups, as LevelsBF16::read_codes() gives them.
-const std::byte* read_codes(
-    const format::PackedBF16::Block& block,
-    format::PackedBF16::Codes<std::uint64_t> (&codes)[format::PackedBF16::kBlockGroups]) {
-  for (int g = 0; g < block.groups; ++g) {
-    const std::byte* const from = block.group + g * format::PackedBF16::kGroupBytes;
-    codes[g] = {{format::load_u64(from), format::load_u64(from + 8), format::load_u64(from + 16)},
-                format::PackedBF16::exceptions_in(from)};
+/// The same of FP8.
+template <class Format>
+const std::byte* decode_in_words(const std::byte* group,
+                                 const typename Format::template Codes<std::uint64_t>& codes,
+                                 int base, const std::byte* exceptions, std::uint8_t* out) {
+  for (int i = 0; i < Format::kGroupColumns; ++i) {
+    const auto code =
+        static_cast<std::uint32_t>((codes.plane[0] >> i & 1) | (codes.plane[1] >> i & 1) << 1 |
+                                   (codes.plane[2] >> i & 1) << 2);
+    out[i] = static_cast<std::uint8_t>(Format::exponent(base, code) << 3);
   }
-  return block.sound ? block.tail : nullptr;
+  int exception = 0;
+  for (std::uint64_t left = codes.exceptions; left != 0; left &= left - 1, ++exception)
+    out[std::countr_zero(left)] = static_cast<std::uint8_t>(
+        (static_cast<int>(exceptions[exception / 2]) >> exception % 2 * 4 & 15) << 3);
+  for (int i = 0; i < Format::kGroupColumns; ++i)
+    out[i] = static_cast<std::uint8_t>(out[i] | Format::rest(group, i));
+  return exceptions + Format::exception_bytes(exception);
 }
+
+/// The codes of a block's groups, as ExponentLevels::read_codes() gives them.
+template <class Format>
 const std::byte* read_codes(
-    const format::LevelsBF16::Block& block,
-    format::LevelsBF16::Codes<std::uint64_t> (&codes)[format::LevelsBF16::kBlockGroups]) {
-  return format::LevelsBF16::read_codes(block, codes);
+    const typename Format::Block& block,
+    typename Format::template Codes<std::uint64_t> (&codes)[Format::kBlockGroups]) {
+  if constexpr (std::is_same_v<Format, format::PackedBF16>) {
+    for (int g = 0; g < block.groups; ++g) {
+      const std::byte* const from = block.group + g * Format::kGroupBytes;
+      codes[g] = {{format::load_u64(from), format::load_u64(from + 8), format::load_u64(from + 16)},
+                  Format::exceptions_in(from)};
+    }
+    return block.sound ? block.tail : nullptr;
+  } else {
+    return Format::read_codes(block, codes);
+  }
 }
 
 /// Calls take(first, weights of a group) for all groups of the row.
 template <class Format, class Take>
 void for_each_group(Format, const StoredRow& row, const Take& take) {
-  std::array<std::uint16_t, Format::kGroupColumns> group;
+  std::array<typename Format::Plain::Element, Format::kGroupColumns> group;
   for (std::int64_t index = 0; index < Format::blocks(row.columns); ++index) {
     const auto block = Format::block(row, index);
     typename Format::template Codes<std::uint64_t> codes[Format::kBlockGroups];
-    const std::byte* exceptions = read_codes(block, codes);
+    const std::byte* exceptions = read_codes<Format>(block, codes);
     const bool sound = exceptions != nullptr;
     if (!sound) group.fill(Format::kNotANumber);
     for (int g = 0; g < block.groups; ++g) {
@@ -112,7 +134,7 @@ void format::check_row_offsets(std::span<const std::byte> companion, std::int64_
 }
 
 Companion companion_of_rows(const PackedFormat& format, std::span<const std::size_t> row_bytes,
-                            std::int64_t columns) {
+                            std::int64_t columns, std::span<const float> scales) {
   std::vector<RowOffset> offsets{0};
   std::uint64_t end = 0;
   for (const std::size_t bytes : row_bytes) {
@@ -122,17 +144,32 @@ Companion companion_of_rows(const PackedFormat& format, std::span<const std::siz
             "packed rows end where an offset can say");
     offsets.push_back(static_cast<RowOffset>(end / kPackedAlignment));
   }
-  const auto bytes = std::as_bytes(std::span(offsets));
-  return {*format.companion, {bytes.begin(), bytes.end()}, std::ssize(row_bytes), columns, end};
+  const auto of_offsets = std::as_bytes(std::span(offsets));
+  std::vector<std::byte> bytes(of_offsets.begin(), of_offsets.end());
+  if (find_fp8_format(format.plain) != nullptr)
+    bytes = with_scales(format.dtype, offsets, scales, columns);
+  return {*format.companion, std::move(bytes), std::ssize(row_bytes), columns, end};
 }
 
-void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out) {
+namespace {
+
+template <class Formats, class Element>
+void unpack_row_of(Formats formats, DType dtype, const StoredRow& row, std::span<Element> out) {
   check_columns(row, out.size());
-  visit_format(PackedFormats(), dtype, [&]<class Format>(Format format) {
+  visit_format(formats, dtype, [&]<class Format>(Format format) {
     for_each_group(format, row, [&](std::size_t first, auto group) {
       std::ranges::copy(group, out.begin() + static_cast<std::ptrdiff_t>(first));
     });
   });
+}
+
+}  // namespace
+
+void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out) {
+  unpack_row_of(PackedBf16Formats(), dtype, row, out);
+}
+void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint8_t> out) {
+  unpack_row_of(PackedFp8Formats(), dtype, row, out);
 }
 
 void row_as_f32(DType dtype, const StoredRow& row, std::span<float> out) {
@@ -141,7 +178,12 @@ void row_as_f32(DType dtype, const StoredRow& row, std::span<float> out) {
     if constexpr (kIsPacked<Format>)
       for_each_group(format, row, [&](std::size_t first, auto group) {
         for (std::size_t i = 0; i < group.size(); ++i)
-          out[first + i] = Format::Plain::decode(reinterpret_cast<const std::byte*>(&group[i]), 0);
+          if constexpr (kPacksFp8<Format>)
+            out[first + i] = format::f32_from_e4m3(group[i]) *
+                             Format::scale(row, static_cast<std::int64_t>(first + i));
+          else
+            out[first + i] =
+                Format::Plain::decode(reinterpret_cast<const std::byte*>(&group[i]), 0);
       });
     else if constexpr (kHasCompanion<Format>)
       for (std::size_t k = 0; k < out.size(); ++k)

@@ -1,6 +1,6 @@
 #pragma once
-// Rows of packed weights: codes that hold the values of a plain 16-bit format in fewer bits. Here
-// is what such formats share: where rows of different lengths lie, and blocks and groups of BF16.
+// Rows of packed weights: codes that hold the values of a plain format in fewer bits. Here is what
+// such formats share: where rows of different lengths lie, and blocks and groups of weights.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -65,33 +65,22 @@ struct RowOffsets {
   }
 };
 
-/// Rows of BF16 in blocks of 512 columns and groups of 64, with `planes` bits of code for each
-/// weight. A row is, in this order,
+/// Rows in blocks of 512 columns and groups of 64, with `planes` bits of code for each weight and
+/// `rest_bytes` bytes of a group for what codes say nothing of. A row is, in this order,
 ///   for each block {u8 base; u8 zero; u16 first}: an exponent that its codes count from, and where
 ///     its tail begins, in bytes from the first one;
-///   for each group {u64 code[planes]; u8 rest[64]}: bit p of code[i] is bit i of the code of the
-///     weight with place p, and rest[p] its sign and seven bits of mantissa;
+///   for each group {u64 code[planes]; u8 rest[rest_bytes]}: bit p of code[i] is bit i of the code
+///     of the weight with place p;
 ///   the tails, block after block: what the codes leave to say;
 ///   zeros up to a multiple of four bytes.
-/// Columns past the last have code 0 and rest 0. Weight i of a group has the place that lets two
-/// interleavings of bytes, 16 by 16, put its exponent next to the rest of it and all weights in
-/// order: place(). A block that contradicts itself is not sound, and its weights are NaN.
-template <class Format, int planes>
-struct Bf16Blocks : RowOffsets<Format> {
-  using Plain = BF16;
+/// Columns past the last have code 0 and rest 0. A block that contradicts itself is not sound, and
+/// its weights are NaN.
+template <int planes, int rest_bytes>
+struct PackedBlocks {
   static constexpr int kBlockColumns = 512, kGroupColumns = 64;
   static constexpr int kBlockGroups = kBlockColumns / kGroupColumns;
   static constexpr int kHeaderBytes = 4, kCodeBytes = 8 * planes;
-  static constexpr int kGroupBytes = kCodeBytes + kGroupColumns;
-  static constexpr std::uint16_t kNotANumber = 0x7fff;
-
-  /// Weights 0 to 31 lie in the lower halves of the group's four sixteens, the others in the upper.
-  CANOPY_HOST_DEVICE static constexpr int place(int i) {
-    return (i & 31) / 8 * 16 + i / 32 * 8 + i % 8;
-  }
-  CANOPY_HOST_DEVICE static constexpr int weight_at(int place) {
-    return place % 16 / 8 * 32 + place / 16 * 8 + place % 8;
-  }
+  static constexpr int kGroupBytes = kCodeBytes + rest_bytes;
 
   CANOPY_HOST_DEVICE static constexpr std::int64_t blocks(std::int64_t columns) {
     return (columns + kBlockColumns - 1) / kBlockColumns;
@@ -142,6 +131,26 @@ struct Bf16Blocks : RowOffsets<Format> {
   struct Codes {
     Word plane[3], exceptions;
   };
+};
+
+/// Such rows of BF16: rest[p] is the sign and seven bits of mantissa of the weight with place p.
+/// Weight i of a group has the place that lets two interleavings of bytes, 16 by 16, put its
+/// exponent next to the rest of it and all weights in order: place().
+template <class Format, int planes>
+struct Bf16Blocks : RowOffsets<Format>, PackedBlocks<planes, 64> {
+  using Plain = BF16;
+  using PackedBlocks<planes, 64>::kGroupColumns, PackedBlocks<planes, 64>::kCodeBytes;
+  template <class Word>
+  using Codes = typename PackedBlocks<planes, 64>::template Codes<Word>;
+  static constexpr std::uint16_t kNotANumber = 0x7fff;
+
+  /// Weights 0 to 31 lie in the lower halves of the group's four sixteens, the others in the upper.
+  CANOPY_HOST_DEVICE static constexpr int place(int i) {
+    return (i & 31) / 8 * 16 + i / 32 * 8 + i % 8;
+  }
+  CANOPY_HOST_DEVICE static constexpr int weight_at(int place) {
+    return place % 16 / 8 * 32 + place / 16 * 8 + place % 8;
+  }
 
   static constexpr int kPlaces = 16, kSixteens = kGroupColumns / kPlaces;
   /// The weights with places 16 s to 16 s + 15 of a group, two in a word, the first in its lower

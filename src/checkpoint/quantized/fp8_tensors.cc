@@ -9,7 +9,7 @@
 #include <set>
 
 #include "src/base/error.h"
-#include "src/base/formats/fp8_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
 #include "src/checkpoint/header_reader.h"
@@ -25,22 +25,34 @@ constexpr std::array<std::string_view, 3> kScales{".weight_scale_inv", ".weight_
 constexpr std::array<std::string_view, 3> kOfActivations{".input_scale", ".activation_scale",
                                                          ".qscale_act"};
 
-bool is_fp8(const TensorEntry& tensor) { return tensor.foreign_dtype == kCodes; }
+/// True of what with_packed_tensors() leaves to join; a file may call any dtype by this name.
+bool is_packed_fp8(const TensorEntry& tensor) {
+  return tensor.foreign_dtype == format::LevelsE4M3Rows::kCodec && tensor.scales.size() == 1;
+}
+bool is_fp8(const TensorEntry& tensor) {
+  return tensor.foreign_dtype == kCodes || is_packed_fp8(tensor);
+}
 
 std::string what_it_is(const TensorEntry& tensor) {
   return (tensor.foreign_dtype ? in_quotes(*tensor.foreign_dtype) : name(tensor.dtype)) + " " +
          to_string(tensor.shape);
 }
 
-/// The scales of a tensor as f32, which holds all of their types. Throws Error for other types.
-std::vector<float> read_scales(const std::filesystem::path& file, const TensorEntry& tensor) {
+/// The numbers of a tensor, of which its file has all.
+template <class Stored>
+std::vector<Stored> read_numbers(const std::filesystem::path& file, const TensorEntry& tensor) {
   HeaderReader reader(file, std::numeric_limits<std::uint64_t>::max());
   reader.skip_to(tensor.offset);
+  std::vector<Stored> stored(tensor.bytes / sizeof(Stored));
+  reader.read(stored.data(), stored.size() * sizeof(Stored));
+  return stored;
+}
+
+/// The scales of a tensor as f32, which holds all of their types. Throws Error for other types.
+std::vector<float> read_scales(const std::filesystem::path& file, const TensorEntry& tensor) {
   std::vector<float> scales;
   const auto read = [&]<class Stored>(Stored, const auto& widen) {
-    std::vector<Stored> stored(tensor.bytes / sizeof(Stored));
-    reader.read(stored.data(), tensor.bytes);
-    std::ranges::transform(stored, std::back_inserter(scales), widen);
+    std::ranges::transform(read_numbers<Stored>(file, tensor), std::back_inserter(scales), widen);
   };
   const std::string type = tensor.foreign_dtype.value_or(name(tensor.dtype));
   if (type == "F32")
@@ -73,9 +85,11 @@ class Join {
       throw Error("it is " + what_it_is(matrix) + ", but the list '" + scheme_.left_out_key +
                   "' of the config leaves " + in_quotes(module) + " out");
     const TensorEntry& stored = scales_of(module);
+    std::vector<TensorEntry> all{stored};
     for (const std::string_view suffix : kOfActivations)
-      if (by_name_.contains(module + std::string(suffix))) {
-        gone_.insert(module + std::string(suffix));
+      if (const auto at = by_name_.find(module + std::string(suffix)); at != by_name_.end()) {
+        gone_.insert(at->first);
+        all.push_back(*at->second);
         ++activations_;
       }
     const std::int64_t rows = matrix.shape[0], columns = matrix.shape[1];
@@ -88,16 +102,12 @@ class Join {
     const bool fits = (whole && scheme_.tensor_scales) || (by_rows && scheme_.row_scales) ||
                       (by_blocks && scheme_.block_scales);
     if (!fits) refuse_shape(stored, Shape{rows, 1}, Shape{blocks(rows), blocks(columns)});
-    std::vector<float> scales =
-        read_scales(index_.files[static_cast<std::size_t>(stored.file)], stored);
+    std::vector<float> scales = read_scales(file_of(stored), stored);
     const bool as_blocks = by_blocks && scheme_.block_scales && !whole;
     if (whole) scales.assign(static_cast<std::size_t>(rows), scales.at(0));
-    const CompanionFormat& format =
-        as_blocks ? kCompanionOf<format::E4M3Blocks> : kCompanionOf<format::E4M3Rows>;
-    const auto bytes = std::as_bytes(std::span(scales));
-    matrix.companion = {format, {bytes.begin(), bytes.end()}, rows, columns, matrix.bytes};
-    matrix.dtype = format.dtype;
+    put_companion(matrix, as_blocks ? DType::kE4M3Blocks : DType::kE4M3Rows, scales);
     matrix.foreign_dtype.reset();
+    matrix.scales = std::move(all);
     gone_.insert(stored.name);
     ++(as_blocks ? of_blocks_ : whole ? of_tensors_ : of_rows_);
   }
@@ -126,6 +136,26 @@ class Join {
   }
 
  private:
+  const std::filesystem::path& file_of(const TensorEntry& tensor) const {
+    return index_.files[static_cast<std::size_t>(tensor.file)];
+  }
+  /// Makes a matrix one of `plain`, or of the format that packs this.
+  void put_companion(TensorEntry& matrix, DType plain, std::span<const float> scales) const {
+    const std::int64_t rows = matrix.shape[0], columns = matrix.shape[1];
+    matrix.dtype = plain;
+    const CompanionFormat* format = find_fp8_format(plain);
+    const auto plain_bytes = std::as_bytes(scales);
+    std::vector<std::byte> bytes(plain_bytes.begin(), plain_bytes.end());
+    if (is_packed_fp8(matrix)) {
+      const PackedFormat& packed = *find_codec(*matrix.foreign_dtype, plain);
+      const TensorEntry& offsets = matrix.scales.at(0);  // of its own file
+      matrix.dtype = packed.dtype;
+      format = packed.companion;
+      bytes = with_scales(packed.dtype, read_numbers<RowOffset>(file_of(matrix), offsets), scales,
+                          columns);
+    }
+    matrix.companion = {*format, std::move(bytes), rows, columns, matrix.bytes};
+  }
   const TensorEntry& scales_of(const std::string& module) const {
     const TensorEntry* found = nullptr;
     for (const std::string_view suffix : kScales) {

@@ -56,27 +56,28 @@ int convert(const std::vector<std::string>& words, std::string_view usage, Rows 
   return 0;
 }
 
-constexpr DType kDefaultCodec = DType::kPackedBF16;
-
 /// Reads --codec.
-DType parse_codec(const std::string& flag, const std::string& text) {
-  if (const PackedFormat* const format = find_codec(text)) return format->dtype;
+std::string parse_codec(const std::string& flag, const std::string& text) {
+  if (find_codec(text) != nullptr) return text;
   std::string known;
   for (const PackedFormat& format : kPackedFormats)
-    known += (known.empty() ? "" : ", ") + std::string(format.codec);
+    if (find_codec(format.codec) == &format)
+      known += (known.empty() ? "" : ", ") + std::string(format.codec);
   throw UsageError(flag + ": no codec is called " + in_quotes(text) + "; there are " + known);
 }
 
 }  // namespace
 
 int run_pack(const std::vector<std::string>& words) {
-  std::optional<DType> codec;
+  std::optional<std::string> codec;
   return convert(
       words,
       "usage: canopy pack -m MODEL -o DIR\n\n"
-      "Writes a model in BF16 in about seven tenths of its bytes, which hold the same weights bit\n"
-      "for bit: a sweep has less to read, and more of the model stays in memory. Every command\n"
-      "takes the directory as a model. unpack gives the model back.\n\n"
+      "Writes a model in BF16 in about seven tenths of its bytes, or one in FP8 in nearly nine,\n"
+      "which hold the same weights bit for bit: a sweep has less to read, and more of the model\n"
+      "stays in memory. Every command takes the directory as a model. unpack gives the model "
+      "back,\n"
+      "with the scales of FP8 as they were.\n\n"
       "A directory in 4 or 8 bits by AWQ, GPTQ, NVFP4, bitsandbytes (nf4, fp4) or\n"
       "compressed-tensors (pack-quantized, int-quantized), and that of GPT-OSS, becomes one whose\n"
       "matrices lie by rows, with the same values. No other command takes it as it is.\n\n"
@@ -89,28 +90,29 @@ int run_pack(const std::vector<std::string>& words) {
             "codec",
             into(codec, by_default("NAME", format::PackedBF16::kCodec), "--codec", parse_codec),
             "of BF16: bf16-window-512, or bf16-levels-512, 4 % fewer bytes for three times the "
-            "work of unpacking: canopy plan -m MODEL says which pays here");
+            "work of unpacking; of FP8: e4m3-levels-512; canopy plan -m MODEL says which pays "
+            "here. What it is not for is packed as without it");
       },
       [&](const Conversion& c, WriteProgress& progress) {
-        const PackedFormat& format = *find_packed_format(codec.value_or(kDefaultCodec));
         const PackReport report = pack(
             c.model, c.output, c.threads, std::ref(progress),
             [&](const std::string& text) {
               progress.clear();
               aside() << "note: " << text << "\n";
             },
-            format.dtype);
+            codec.value_or(""));
         progress.clear();
         std::cout << c.output << ": " << format_size(report.bytes) << " instead of "
                   << format_size(report.source_bytes) << ", " << std::fixed << std::setprecision(3)
                   << static_cast<double>(report.bytes) / static_cast<double>(report.source_bytes)
                   << " of its weights' bytes; ";
         if (report.by_rows > 0) std::cout << report.by_rows << " matrices now by rows, ";
-        std::cout << report.packed << " matrices packed by " << format.codec << ", " << report.plain
-                  << " as they were\n";
+        for (const auto& [by, matrices] : report.packed_by)
+          std::cout << matrices << " matrices packed by " << by << ", ";
+        std::cout << report.plain << " as they were\n";
         if (report.packed == 0 && report.by_rows == 0)
           std::cerr << "canopy pack: no matrix became smaller: packing is for trained weights in "
-                       "BF16, in rows of hundreds of columns\n";
+                       "BF16 or FP8, in rows of hundreds of columns\n";
       });
 }
 

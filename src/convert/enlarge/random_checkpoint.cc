@@ -40,7 +40,7 @@ std::vector<std::byte> packed_pattern(DType dtype, std::int64_t columns) {
   std::vector<std::uint16_t> values(static_cast<std::size_t>(columns));
   RandomWeights(1).fill(0, 0, values);
   std::vector<std::byte> row;
-  visit_format(PackedFormats(), dtype, [&](auto format) {
+  visit_format(PackedBf16Formats(), dtype, [&](auto format) {
     require(pack_row(format, values, row), "random weights can be packed");
   });
   return row;
@@ -53,7 +53,7 @@ void fill_packed_row(const RandomWeights& random, std::uint64_t seed, std::uint3
   std::vector<std::byte>& pattern = patterns[{tensor.dtype, columns}];
   if (pattern.empty()) pattern = packed_pattern(tensor.dtype, columns);
   out = pattern;
-  visit_format(PackedFormats(), tensor.dtype, [&]<class Format>(Format) {
+  visit_format(PackedBf16Formats(), tensor.dtype, [&]<class Format>(Format) {
     std::vector<std::byte> rest(
         static_cast<std::size_t>(Format::groups(columns) * Format::kGroupColumns));
     random.fill_bytes(seed, row, rest);

@@ -66,7 +66,7 @@ class Matrix {
       const auto bytes = std::as_bytes(row);
       out.insert(out.end(), bytes.begin(), bytes.end());
     } else {
-      visit_format(PackedFormats(), dtype_, [&](auto format) {
+      visit_format(PackedBf16Formats(), dtype_, [&](auto format) {
         require(pack_row(format, row, out), "normal weights can be packed");
       });
     }

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "src/convert/pack/pack_journal.h"
 #include "src/convert/pack/pack_row.h"
 #include "src/convert/pack/packed_file.h"
+#include "src/convert/pack/sweep_order.h"
 #include "src/convert/row_batches.h"
 #include "src/convert/safetensors/hf_files.h"
 #include "src/convert/safetensors/safetensors_writer.h"
@@ -41,44 +41,18 @@ constexpr int kPackFormat = 1;
 /// time next to the work, and a cut costs little of it.
 constexpr std::uint64_t kSteps = 64;
 
-/// A model's tensors in the order of a sweep: those of a unit, or of an expert, one after another,
-/// and before all of them the norms and biases, which are read once.
-struct SweepOrder {
-  std::vector<const TensorEntry*> vectors;
-  std::vector<std::vector<const TensorEntry*>> units;  // matrices
-
-  explicit SweepOrder(const Checkpoint& model) {
-    std::tuple<int, TensorUnit, int> last{-2, TensorUnit::kEmbedding, -1};
-    for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
-      const TensorEntry* const entry = model.find(tensor.name());
-      require(entry != nullptr, "a checkpoint has the tensors of its config");
-      if (tensor.spec->kind != TensorKind::kMatrix) return vectors.push_back(entry);
-      const std::tuple of{tensor.layer, tensor.spec->unit, tensor.expert};
-      if (std::exchange(last, of) != of) units.emplace_back();
-      units.back().push_back(entry);
-    });
-    for (const TensorEntry& tensor : model.tensors())  // numbers that the config has, too
-      if (!find_tensor(tensor.name)) vectors.push_back(&tensor);
-  }
-  std::vector<const TensorEntry*> all() const {
-    std::vector<const TensorEntry*> entries = vectors;
-    for (const auto& unit : units) entries.insert(entries.end(), unit.begin(), unit.end());
-    return entries;
-  }
-};
-
-/// True of formats whose rows a packed file has as `pack` made them.
-bool made_by_rows(DType dtype) { return in_blocks(dtype) || find_grouped_format(dtype) != nullptr; }
 /// The codec by which a packed file names such a format.
 std::string codec_of(DType dtype) {
   const GroupedFormat* const grouped = find_grouped_format(dtype);
   return grouped ? grouped->codec : name(dtype);
 }
 
-/// The type that holds a tensor's values as they are, one by one.
-DType plain_type(const TensorEntry& tensor) {
-  if (const PackedFormat* const packed = find_packed_format(tensor.dtype)) return packed->plain;
-  return made_by_rows(tensor.dtype) ? DType::kF32 : tensor.dtype;
+/// The format that packs matrices of a dtype: by `codec` those that it is for; null where none
+/// does.
+const PackedFormat* format_for(DType dtype, std::string_view codec) {
+  if (const PackedFormat* const named = find_codec(codec, dtype)) return named;
+  const auto* const first = std::ranges::find(kPackedFormats, dtype, &PackedFormat::plain);
+  return first == kPackedFormats.end() ? nullptr : &*first;
 }
 
 /// Gives `out` the values of such rows as f32.
@@ -98,7 +72,7 @@ class Packer {
  public:
   /// Goes on after the steps of the journal, whose bytes are in the file at `path`.
   Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
-         PackJournal& journal, const PackedFormat& codec, int threads, const Progress& progress)
+         PackJournal& journal, std::string_view codec, int threads, const Progress& progress)
       : family_(family_of(model.config())),
         source_(source_fingerprint(model)),
         rows_(model),
@@ -115,9 +89,9 @@ class Packer {
   }
 
   PackReport run(const SweepOrder& order) {
-    for (const TensorEntry* vector : order.vectors) put(*vector, &Packer::write_plain);
+    for (const TensorEntry* vector : order.vectors()) put(*vector, &Packer::write_plain);
     end_unit();
-    for (const auto& unit : order.units) {
+    for (const auto& unit : order.units()) {
       file_->align();
       for (const TensorEntry* matrix : unit) {
         const bool by_rows = matrix->parts != nullptr;
@@ -129,12 +103,14 @@ class Packer {
     for (const auto& [name, offsets] : offsets_) {
       file_->begin();
       file_->write(std::as_bytes(std::span(offsets)));
-      file_->end(name + std::string(packed::kRowOffsets), DType::kU32, {std::ssize(offsets)});
+      file_->end(name + std::string(packed::kRowOffsets), canopy::name(DType::kU32),
+                 {std::ssize(offsets)});
     }
     for (const auto& [name, groups] : groups_) {
       file_->begin();
       file_->write(groups.bytes());
-      file_->end(name + std::string(packed::kGroups), DType::kU8, {std::ssize(groups.bytes())});
+      file_->end(name + std::string(packed::kGroups), canopy::name(DType::kU8),
+                 {std::ssize(groups.bytes())});
     }
     file_->finish(descriptions_, source_);
     report_.bytes = file_->bytes();
@@ -170,12 +146,14 @@ class Packer {
       fresh_.push_back(made);
     }
     if (packed || by_rows) {
-      file_->end(name + std::string(packed::kPayload), DType::kU8,
+      const std::string codec =
+          packed ? format_for(tensor.dtype, codec_)->codec : codec_of(tensor.dtype);
+      file_->end(name + std::string(packed::kPayload), canopy::name(DType::kU8),
                  {static_cast<std::int64_t>(bytes)});
-      descriptions_.push_back(
-          {name, {packed ? codec_.codec : codec_of(tensor.dtype), tensor.shape, made.checksum}});
+      descriptions_.push_back({name, {codec, tensor.shape, made.checksum}});
+      if (packed) ++report_.packed_by[codec];
     } else {
-      file_->end(name, tensor.dtype, tensor.shape);
+      file_->end(name, stored_type(tensor).name, tensor.shape);
       descriptions_.push_back({name, {{}, {}, made.checksum}});
     }
     if (by_rows && !tensor.companion.empty()) groups_.emplace_back(name, tensor.companion);
@@ -223,26 +201,30 @@ class Packer {
   /// Packs a matrix, if that gains anything.
   PackedTensor write_matrix(const TensorEntry& tensor) {
     PackedTensor made;
-    if (tensor.dtype == codec_.plain) made = write_packed(tensor);
+    if (const PackedFormat* const format = format_for(tensor.dtype, codec_))
+      made = write_packed(tensor, *format);
     return made.offsets.empty() ? write_plain(tensor) : made;
   }
 
   /// A row that cannot be packed has no bytes.
-  void make_rows(std::int64_t columns, std::span<const std::byte> stored, MadeRows& made) const {
-    // Rows lie where a batch begins, so at whole elements.
-    const std::span weights(reinterpret_cast<const std::uint16_t*>(stored.data()),
-                            stored.size() / sizeof(std::uint16_t));
-    const auto row = static_cast<std::size_t>(columns);
-    for (std::size_t at = 0; at < weights.size(); at += row) {
-      const std::size_t before = made.bytes.size();
-      visit_format(PackedFormats(), codec_.dtype,
-                   [&](auto format) { pack_row(format, weights.subspan(at, row), made.bytes); });
-      made.row_bytes.push_back(made.bytes.size() - before);
-    }
+  static void make_rows(const PackedFormat& by, std::int64_t columns,
+                        std::span<const std::byte> stored, MadeRows& made) {
+    visit_format(PackedFormats(), by.dtype, [&]<class Format>(Format format) {
+      using Element = typename Format::Plain::Element;
+      // Rows lie where a batch begins, so at whole elements.
+      const std::span weights(reinterpret_cast<const Element*>(stored.data()),
+                              stored.size() / sizeof(Element));
+      const auto row = static_cast<std::size_t>(columns);
+      for (std::size_t at = 0; at < weights.size(); at += row) {
+        const std::size_t before = made.bytes.size();
+        pack_row(format, weights.subspan(at, row), made.bytes);
+        made.row_bytes.push_back(made.bytes.size() - before);
+      }
+    });
   }
 
   /// Without offsets, and nothing is written, where packing gains nothing.
-  PackedTensor write_packed(const TensorEntry& tensor) {
+  PackedTensor write_packed(const TensorEntry& tensor, const PackedFormat& by) {
     const std::int64_t columns = tensor.shape[1], rows = tensor.shape[0];
     Checksum checksum;
     std::vector<RowOffset> offsets{0};
@@ -251,7 +233,7 @@ class Packer {
     bool smaller = index_bytes < tensor.bytes;
     const std::uint64_t done_before = done_;
     const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
-                          MadeRows& made) { make_rows(columns, stored, made); };
+                          MadeRows& made) { make_rows(by, columns, stored, made); };
     const auto take = [&](const RowBatch& batch) {
       checksum.add(batch.stored);
       for (const MadeRows& made : batch.made) smaller = smaller && take_rows(made, offsets, bytes);
@@ -286,7 +268,7 @@ class Packer {
   const Family& family_;
   const std::string source_;
   WeightRows rows_;
-  const PackedFormat& codec_;
+  const std::string codec_;  // "": none is named
   const int threads_;
   const Progress& progress_;
   PackJournal& journal_;
@@ -308,20 +290,36 @@ void check_source(const Checkpoint& model) {
     if (made_by_rows(tensor.dtype) && !tensor.parts && tensor.checksum)
       throw Error(model.root().string() + " lies by rows already: tensor " +
                   in_quotes(tensor.name) + " is " + name(tensor.dtype));
-    if ((in_blocks(tensor.dtype) || !tensor.companion.empty()) && !tensor.parts)
-      throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
-                  dtype_name(tensor) +
-                  ", which is small already; packing is for models in BF16, such as the one that "
-                  "this was quantised from");
+    const bool fp8 = find_fp8_format(tensor.dtype) != nullptr;
+    if (fp8 && tensor.scales.empty())
+      throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) +
+                  " is one of several whose FP8 weights lie in one tensor; packing those is not "
+                  "supported");
+    if ((in_blocks(tensor.dtype) || !tensor.companion.empty()) && !tensor.parts && !fp8)
+      throw Error(
+          model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
+          dtype_name(tensor) +
+          ", which is small already; packing is for models in BF16 or FP8, such as the one that "
+          "this was quantised from");
   }
   if (model.config().experts.count > 0 && !std::filesystem::is_directory(model.root()))
     throw Error(model.root().string() +
                 ": a mixture of experts is packed from its Hugging Face directory, not from GGUF");
 }
 
+/// Throws Error unless there are matrices that a codec which is named is for.
+void check_codec(const SweepOrder& order, const Checkpoint& model, std::string_view codec) {
+  if (codec.empty()) return;
+  for (const auto& unit : order.units())
+    for (const TensorEntry* matrix : unit)
+      if (find_codec(codec, matrix->dtype) != nullptr) return;
+  throw Error(model.root().string() + " has no matrix that codec " + std::string(codec) +
+              " is for");
+}
+
 /// All that the bytes of a packed model follow from, in a line. Bytes of the weights are sampled: a
 /// file's size and time stand for the others.
-std::string identity_of(const Checkpoint& model, const PackedFormat& codec) {
+std::string identity_of(const Checkpoint& model, std::string_view codec) {
   std::vector<std::filesystem::path> files = model.files();
   for (const char* name : {"config.json", "hf_quant_config.json"})
     if (std::filesystem::exists(model.root() / name)) files.push_back(model.root() / name);
@@ -329,9 +327,12 @@ std::string identity_of(const Checkpoint& model, const PackedFormat& codec) {
   for (const std::filesystem::path& file : files)
     states.push_back({std::filesystem::file_size(file),
                       std::filesystem::last_write_time(file).time_since_epoch().count()});
+  nlohmann::json codecs = nlohmann::json::array();  // of each plain format
+  for (const PackedFormat& format : kPackedFormats)
+    if (format_for(format.plain, codec) == &format) codecs.push_back(format.codec);
   return nlohmann::json{{"canopy pack", kPackFormat},
                         {"version", CANOPY_VERSION},
-                        {"codec", codec.codec},
+                        {"codecs", std::move(codecs)},
                         {"source", fingerprint(model)},
                         {"files", std::move(states)}}
       .dump();
@@ -340,23 +341,27 @@ std::string identity_of(const Checkpoint& model, const PackedFormat& codec) {
 /// Gives `out` the plain values of rows [first, first + count) of a packed matrix.
 void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                  std::span<const std::byte> stored, std::vector<std::byte>& out) {
-  const std::int64_t columns = tensor.shape[1];
-  out.resize(static_cast<std::size_t>(count * columns) * sizeof(std::uint16_t));
-  std::size_t at = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::size_t bytes = place_of_rows(tensor, first + i, 1).bytes;
-    unpack_row(tensor.dtype, {stored.data() + at, bytes, columns},
-               {reinterpret_cast<std::uint16_t*>(out.data()) + i * columns,
-                static_cast<std::size_t>(columns)});
-    at += bytes;
-  }
+  visit_format(PackedFormats(), tensor.dtype, [&]<class Format>(Format) {
+    using Element = typename Format::Plain::Element;
+    const std::int64_t columns = tensor.shape[1];
+    out.resize(static_cast<std::size_t>(count * columns) * sizeof(Element));
+    const std::span weights(reinterpret_cast<Element*>(out.data()), out.size() / sizeof(Element));
+    std::size_t at = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::size_t bytes = place_of_rows(tensor, first + i, 1).bytes;
+      unpack_row(tensor.dtype, {stored.data() + at, bytes, columns},
+                 weights.subspan(static_cast<std::size_t>(i * columns),
+                                 static_cast<std::size_t>(columns)));
+      at += bytes;
+    }
+  });
 }
 
 /// Calls take(bytes) for a tensor's values in their plain form, row by row, some rows at a time.
 template <class Take>
 void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const Take& take) {
   if (tensor.shape.size() <= 1) return take(rows.read_stored(tensor, 0));
-  if (plain_type(tensor) == tensor.dtype)
+  if (!is_packed(tensor.dtype) && !made_by_rows(tensor.dtype))
     return pass_rows(
         rows, tensor, 1, [](auto&&...) {},
         [&](const RowBatch& batch) { return take(batch.stored), true; });
@@ -376,18 +381,17 @@ void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const
 }  // namespace
 
 PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
-                const Progress& progress, const PackNote& note, DType codec) {
+                const Progress& progress, const PackNote& note, std::string_view codec) {
   require(threads > 0, "pack: needs a thread");
-  const PackedFormat* const packed = find_packed_format(codec);
-  require(packed != nullptr, "pack: needs a packed format");
   check_source(model);
   const SweepOrder order(model);
+  check_codec(order, model, codec);
   std::uint64_t weights = 0;
   for (const TensorEntry* tensor : order.all()) weights += tensor->bytes;
   StagedOutput staged(output, StagedOutput::Kind::kDirectory, weights + kOtherFiles,
                       StagedOutput::Existing::kRefused, StagedOutput::Leftover::kTaken);
   const std::string partial = staged.partial().string();
-  PackJournal journal(staged.partial(), identity_of(model, *packed));
+  PackJournal journal(staged.partial(), identity_of(model, codec));
   try {
     if (const std::string trouble = journal.trouble(staged.partial() / kWeights, weights, progress);
         !trouble.empty()) {
@@ -406,7 +410,7 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
     }
     copy_hf_files(model, staged.partial());
     const PackReport report =
-        Packer(model, order, staged.partial() / kWeights, journal, *packed, threads, progress)
+        Packer(model, order, staged.partial() / kWeights, journal, codec, threads, progress)
             .run(order);
     staged.publish(PackJournal::kName);
     return report;
@@ -429,9 +433,12 @@ UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output
   UnpackReport report;
   const Family& family = family_of(model.config());
   std::vector<PlannedTensor> planned;
-  const std::vector<const TensorEntry*> tensors = SweepOrder(model).all();
+  const SweepOrder order(model);
+  const std::vector<const TensorEntry*> tensors = order.all();
   for (const TensorEntry* tensor : tensors) {
-    planned.push_back({stored_name(family, tensor->name), tensor->shape, plain_type(*tensor)});
+    StoredType type = stored_type(*tensor);
+    planned.push_back(
+        {stored_name(family, tensor->name), tensor->shape, type.dtype, std::move(type.name)});
     report.bytes += tensor_bytes(planned.back().dtype, tensor->shape);
   }
   StagedOutput staged(output, StagedOutput::Kind::kDirectory, report.bytes + kOtherFiles);

@@ -14,15 +14,18 @@ namespace {
 
 using Window = format::PackedBF16;
 using Levels = format::LevelsBF16;
-using Tails = std::vector<std::byte>;  // of the blocks of a row
+using Fp8Levels = format::LevelsE4M3Rows;  // and by blocks, whose rows are the same
+using Tails = std::vector<std::byte>;      // of the blocks of a row
 
 constexpr int kExponents = 256;
 constexpr std::size_t kGroupColumns = 64;
+constexpr int kFp8Exponents = 16;
 constexpr std::size_t kBytesOfWord = sizeof(std::uint64_t);
 constexpr std::size_t kTurns = 4;
 constexpr std::size_t kTogether = 8;  // weights of a group whose places follow one another
 
 std::uint8_t exponent_of(std::uint16_t bits) { return static_cast<std::uint8_t>(bits >> 7); }
+std::uint8_t exponent_of(std::uint8_t code) { return code >> 3 & (kFp8Exponents - 1); }
 
 /// Counts of each exponent in a block.
 class Exponents {
@@ -84,6 +87,23 @@ int best_base(Levels, const Exponents& exponents, int weights) {
   return best;
 }
 
+/// The same of FP8, whose exponents are counted modulo 16.
+int best_base(Fp8Levels, std::span<const std::uint8_t> block) {
+  std::array<int, kFp8Exponents> count{};
+  for (const std::uint8_t code : block) ++count[exponent_of(code)];
+  int best = 0, fewest = std::numeric_limits<int>::max();
+  for (int base = 0; base < kFp8Exponents; ++base) {
+    int open = static_cast<int>(block.size()), bits = 0;
+    for (std::uint32_t code = 0; code < Fp8Levels::kOpen + Fp8Levels::kLevels; ++code) {
+      if (code >= Fp8Levels::kOpen) bits += open;
+      open -= count[Fp8Levels::exponent(base, code)];
+    }
+    bits += Fp8Levels::kExponentBits * open;
+    if (bits < fewest) best = base, fewest = bits;
+  }
+  return best;
+}
+
 /// Byte i's bit `bit` as bit i, of eight bytes.
 std::uint64_t bit_of_each(std::uint64_t bytes, std::size_t bit) {
   // The product puts the lowest bit of byte i at bit 56 + i, and nothing is carried into those.
@@ -103,16 +123,9 @@ Group placed(std::span<const std::uint16_t> weights, int base) {
   return group;
 }
 
-/// Writes a group, whose exponents from `codes` above the base on have code `codes`. Returns which
-/// these are.
-template <class Format, std::size_t planes>
-std::uint64_t write_group(const Group& group, int base, std::uint8_t codes, std::byte* to) {
-  std::array<std::uint8_t, kGroupColumns> code;
-  for (std::size_t p = 0; p < group.size(); ++p) {
-    const auto above = static_cast<std::uint8_t>(exponent_of(group[p]) - base);  // huge if below
-    code[p] = std::min(above, codes);
-    to[Format::kCodeBytes + p] = static_cast<std::byte>((group[p] >> 8 & 0x80) | (group[p] & 0x7f));
-  }
+/// Writes the planes of a group's codes. Returns which have all bits.
+template <std::size_t planes>
+std::uint64_t write_codes(const std::array<std::uint8_t, kGroupColumns>& code, std::byte* to) {
   std::array<std::uint64_t, planes> plane{};
   for (std::size_t p = 0; p < code.size(); p += kBytesOfWord) {
     std::uint64_t eight = 0;
@@ -123,6 +136,19 @@ std::uint64_t write_group(const Group& group, int base, std::uint8_t codes, std:
   std::uint64_t all = ~std::uint64_t{0};
   for (const std::uint64_t bits : plane) all &= bits;
   return all;
+}
+
+/// Writes a group, whose exponents from `codes` above the base on have code `codes`. Returns which
+/// these are.
+template <class Format, std::size_t planes>
+std::uint64_t write_group(const Group& group, int base, std::uint8_t codes, std::byte* to) {
+  std::array<std::uint8_t, kGroupColumns> code;
+  for (std::size_t p = 0; p < group.size(); ++p) {
+    const auto above = static_cast<std::uint8_t>(exponent_of(group[p]) - base);  // huge if below
+    code[p] = std::min(above, codes);
+    to[Format::kCodeBytes + p] = static_cast<std::byte>((group[p] >> 8 & 0x80) | (group[p] & 0x7f));
+  }
+  return write_codes<planes>(code, to);
 }
 
 /// Calls take(exponent) for the weights of a group that `mask` has.
@@ -144,18 +170,13 @@ int pack_block(Window format, std::span<const std::uint16_t> block, std::byte* t
   return base;
 }
 
-int pack_block(Levels format, std::span<const std::uint16_t> block, std::byte* to, Tails& tails) {
-  const int base = best_base(format, Exponents(block), static_cast<int>(block.size()));
-  std::vector<std::uint8_t> open;  // exponents, in the order of their groups and places
-  for (std::size_t g = 0; g < block.size(); g += kGroupColumns, to += Levels::kGroupBytes) {
-    const Group group =
-        placed<Levels>(block.subspan(g, std::min(kGroupColumns, block.size() - g)), base);
-    for_exponents(group, write_group<Levels, 2>(group, base, Levels::kOpen, to),
-                  [&](std::uint8_t e) { open.push_back(e); });
-  }
+/// Appends the levels of what is open, exponents in the order of their groups and places, and
+/// leaves those that the last one leaves open.
+template <class Format>
+void append_levels(Format, int base, std::vector<std::uint8_t>& open, Tails& tails) {
   std::size_t bit = 0;
-  for (std::uint32_t code = Levels::kOpen; code < Levels::kOpen + Levels::kLevels; ++code) {
-    const std::uint32_t closed = Levels::exponent(base, code);
+  for (std::uint32_t code = Format::kOpen; code < Format::kOpen + Format::kLevels; ++code) {
+    const std::uint32_t closed = Format::exponent(base, code);
     for (const std::uint8_t e : open) {
       if (bit % 8 == 0) tails.push_back(std::byte{0});
       if (e != closed) tails.back() |= std::byte{1} << bit % 8;
@@ -163,12 +184,59 @@ int pack_block(Levels format, std::span<const std::uint16_t> block, std::byte* t
     }
     std::erase(open, closed);
   }
+}
+
+int pack_block(Levels format, std::span<const std::uint16_t> block, std::byte* to, Tails& tails) {
+  const int base = best_base(format, Exponents(block), static_cast<int>(block.size()));
+  std::vector<std::uint8_t> open;
+  for (std::size_t g = 0; g < block.size(); g += kGroupColumns, to += Levels::kGroupBytes) {
+    const Group group =
+        placed<Levels>(block.subspan(g, std::min(kGroupColumns, block.size() - g)), base);
+    for_exponents(group, write_group<Levels, 2>(group, base, Levels::kOpen, to),
+                  [&](std::uint8_t e) { open.push_back(e); });
+  }
+  append_levels(format, base, open, tails);
   for (const std::uint8_t e : open) tails.push_back(std::byte{e});
   return base;
 }
 
+int pack_block(Fp8Levels format, std::span<const std::uint8_t> block, std::byte* to, Tails& tails) {
+  const int base = best_base(format, block);
+  std::vector<std::uint8_t> open;
+  for (std::size_t g = 0; g < block.size(); g += kGroupColumns, to += Fp8Levels::kGroupBytes) {
+    std::array<std::uint8_t, kGroupColumns> code{};
+    for (std::size_t i = 0; i < std::min(kGroupColumns, block.size() - g); ++i) {
+      const std::uint8_t weight = block[g + i], exponent = exponent_of(weight);
+      code[i] = std::min<std::uint8_t>((exponent - base) & (kFp8Exponents - 1), Fp8Levels::kOpen);
+      if (code[i] == Fp8Levels::kOpen) open.push_back(exponent);
+      const int rest = (weight >> 4 & 8) | (weight & 7);
+      to[Fp8Levels::kCodeBytes + i % 32] |= static_cast<std::byte>(i < 32 ? rest : rest << 4);
+    }
+    write_codes<2>(code, to);
+  }
+  append_levels(format, base, open, tails);
+  // The same exponents again, as each group's begin at a byte.
+  const auto is_exception = [&](std::uint8_t weight) {
+    return std::ranges::find(open, exponent_of(weight)) != open.end();
+  };
+  for (std::size_t g = 0; g < block.size(); g += kGroupColumns) {
+    bool high = false;
+    for (const std::uint8_t weight : block.subspan(g, std::min(kGroupColumns, block.size() - g))) {
+      if (!is_exception(weight)) continue;
+      const auto nibble = static_cast<std::byte>(exponent_of(weight));
+      if (high)
+        tails.back() |= nibble << 4;
+      else
+        tails.push_back(nibble);
+      high = !high;
+    }
+  }
+  return base;
+}
+
 template <class Format>
-bool pack(Format format, std::span<const std::uint16_t> row, std::vector<std::byte>& out) {
+bool pack(Format format, std::span<const typename Format::Plain::Element> row,
+          std::vector<std::byte>& out) {
   const std::int64_t columns = std::ssize(row);
   const std::size_t begin = out.size();
   require(begin % kPackedAlignment == 0, "a packed row begins at a multiple of its alignment");
@@ -201,6 +269,14 @@ bool pack_row(Window format, std::span<const std::uint16_t> row, std::vector<std
 }
 bool pack_row(Levels format, std::span<const std::uint16_t> row, std::vector<std::byte>& out) {
   return pack(format, row, out);
+}
+bool pack_row(format::LevelsE4M3Blocks, std::span<const std::uint8_t> row,
+              std::vector<std::byte>& out) {
+  return pack(Fp8Levels(), row, out);
+}
+bool pack_row(format::LevelsE4M3Rows, std::span<const std::uint8_t> row,
+              std::vector<std::byte>& out) {
+  return pack(Fp8Levels(), row, out);
 }
 
 }  // namespace canopy

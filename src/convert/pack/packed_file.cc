@@ -41,7 +41,8 @@ void PackedFile::align() {
     pass(zeros.size());
   else
     write(zeros);
-  end(std::string(packed::kPadding) + std::to_string(pads_++), DType::kU8, {std::ssize(zeros)});
+  end(std::string(packed::kPadding) + std::to_string(pads_++), name(DType::kU8),
+      {std::ssize(zeros)});
 }
 
 void PackedFile::begin() {
@@ -69,9 +70,9 @@ FilePiece PackedFile::commit() {
   return piece;
 }
 
-void PackedFile::end(const std::string& tensor, DType dtype,
+void PackedFile::end(const std::string& tensor, std::string_view type,
                      const std::vector<std::int64_t>& shape) {
-  header_[tensor] = {{"dtype", name(dtype)},
+  header_[tensor] = {{"dtype", type},
                      {"shape", shape},
                      {"data_offsets", {begun_at_ - header_bytes_, at_ - header_bytes_}}};
 }

@@ -41,7 +41,8 @@ class PackedFile {
   void begin();
   void write(std::span<const std::byte> bytes);
   void pass(std::uint64_t bytes);
-  void end(const std::string& tensor, DType dtype, const std::vector<std::int64_t>& shape);
+  void end(const std::string& tensor, std::string_view type,
+           const std::vector<std::int64_t>& shape);
   /// Forgets the tensor that was begun, as if it had not been.
   void forget();
 

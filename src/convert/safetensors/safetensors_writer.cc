@@ -29,8 +29,9 @@ std::string header_of(std::span<const PlannedTensor> tensors) {
   std::uint64_t at = 0;
   for (const PlannedTensor& tensor : tensors) {
     const std::uint64_t end = at + tensor_bytes(tensor);
-    json[tensor.name] = {
-        {"dtype", name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+    json[tensor.name] = {{"dtype", tensor.type.empty() ? name(tensor.dtype) : tensor.type},
+                         {"shape", tensor.shape},
+                         {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = json.dump();

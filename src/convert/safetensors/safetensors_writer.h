@@ -17,6 +17,8 @@ struct PlannedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   DType dtype = DType::kBF16;
+  std::string type =
+      {};  // its dtype's name in the file, where a dtype of the same size stands for it
 };
 
 /// Streams tensors, in the order they were announced, into model.safetensors, or into shards
