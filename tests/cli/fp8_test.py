@@ -178,5 +178,21 @@ class PackedFp8(TempDirCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("there are bf16-window-512, bf16-levels-512, e4m3-levels-512", result.stderr)
 
+    def test_plan_says_if_packing_pays(self):
+        words = "--memory", "1G", "--spec", "none"
+        plan = run_json("plan", "-m", self.model, *words)
+        forms = plan["packing"]["forms"]
+        self.assertEqual(set(forms), {"FP8 by rows", "e4m3-levels-512"})
+        self.assertEqual(forms["FP8 by rows"]["seconds_per_token"], plan["plan"]["seconds_per_token"])
+        self.assertAlmostEqual(forms["e4m3-levels-512"]["bits"], 6.87, delta=.05)
+        self.assertIn(plan["packing"]["pays"], forms)
+        self.assertRegex(self.ok("plan", "-m", self.model, *words).stdout,
+                         r"packing: products of one row, unpacking included, take FP8 by rows \(8.01 bits a weight\) at [\d.]+ GB/s of FP8")
+        self.ok("pack", "-m", self.model, "-o", self.packed)
+        packed = run_json("plan", "-m", self.packed, *words)
+        self.assertEqual(packed["packing"]["forms"]["e4m3-levels-512"]["seconds_per_token"],
+                         packed["plan"]["seconds_per_token"])
+
+
 if __name__ == "__main__":
     main()

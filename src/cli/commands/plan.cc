@@ -293,15 +293,16 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProf
   return remedies;
 }
 
-/// Measures the codecs of BF16 on this device, and predicts the target in each form.
+/// Measures the codecs of the target's weights on this device, and predicts the target in each
+/// form.
 Packing compare_forms(const PlanRequest& request, const Plan& plan, const SweepLayout& target,
                       const HardwareProfile& profile, Device& device,
                       const std::function<Plan(const PlanRequest&, const Checkpoint&)>& plan_for) {
   constexpr std::uint64_t kMatrix = 64 << 20;  // no cache has that much, packed
-  const std::optional<DType> now = bf16_form(target);
+  const std::optional<DType> now = packing_form(target);
   if (!now) return {};
   const std::vector<CodecCost> costs =
-      measure_codecs(device, std::min(kMatrix, request.memory / 8));
+      measure_codecs(device, std::min(kMatrix, request.memory / 8), plain_form(*now));
   const auto is_now = [&](const CodecCost& cost) { return cost.dtype == *now; };
   const CodecCost& from = *std::find_if(costs.begin(), costs.end(), is_now);
   Packing packing{{}, *now};

@@ -24,9 +24,16 @@ bool is_norm(const TensorEntry& tensor) {
   return found && found->spec->kind == TensorKind::kNorm;
 }
 
-DType type_of(const TensorSpec& spec, DType matrices) {
+bool is_fp8(DType dtype) {
+  const PackedFormat* const packed = find_packed_format(dtype);
+  return find_fp8_format(packed ? packed->plain : dtype) != nullptr;
+}
+
+DType type_of(const TensorSpec& spec, const RandomModel& model) {
+  const DType matrices = model.type;
   if (spec.kind != TensorKind::kMatrix || spec.role == TensorRole::kRouter) return DType::kBF16;
   if (matrices == DType::kBF16) return DType::kBF16;
+  if (is_fp8(matrices)) return spec.rows == Length::kVocab ? model.vocab : matrices;
   if (is_packed(matrices)) return matrices;
   // As files of GPT-OSS have it: experts alone.
   if (matrices == DType::kMXFP4 && !spec.of_experts()) return DType::kQ8_0;
@@ -40,8 +47,16 @@ std::vector<std::byte> packed_pattern(DType dtype, std::int64_t columns) {
   std::vector<std::uint16_t> values(static_cast<std::size_t>(columns));
   RandomWeights(1).fill(0, 0, values);
   std::vector<std::byte> row;
-  visit_format(PackedBf16Formats(), dtype, [&](auto format) {
-    require(pack_row(format, values, row), "random weights can be packed");
+  visit_format(PackedFormats(), dtype, [&]<class Format>(Format format) {
+    std::vector<typename Format::Plain::Element> elements(values.begin(), values.end());
+    if constexpr (kPacksFp8<Format>) {  // with a scale by which the largest is the largest number
+      float most = 0;
+      for (const std::uint16_t bits : values) most = std::max(most, std::abs(f32_from_bf16(bits)));
+      std::ranges::transform(values, elements.begin(), [&](std::uint16_t bits) {
+        return format::e4m3_from_f32(f32_from_bf16(bits) / most * format::kLargestE4M3);
+      });
+    }
+    require(pack_row(format, elements, row), "random weights can be packed");
   });
   return row;
 }
@@ -79,12 +94,23 @@ void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64
   std::memcpy(out.data(), values.data(), out.size());
 }
 
-/// A packed tensor at `offset`, all of whose rows are as long as the pattern.
-TensorEntry packed_entry(std::string name, DType dtype, const std::vector<std::int64_t>& shape,
-                         std::uint64_t offset) {
-  const std::vector<std::size_t> rows(static_cast<std::size_t>(shape[0]),
-                                      packed_pattern(dtype, shape[1]).size());
-  Companion companion = companion_of_rows(*find_packed_format(dtype), rows, shape[1]);
+/// A matrix of a format with a companion at `offset`. All packed rows are as long as the pattern,
+/// and scales are ones.
+TensorEntry entry_with_companion(std::string name, DType dtype,
+                                 const std::vector<std::int64_t>& shape, std::uint64_t offset) {
+  const PackedFormat* const packed = find_packed_format(dtype);
+  const CompanionFormat* const fp8 = find_fp8_format(packed ? packed->plain : dtype);
+  const std::vector<float> scales(fp8 ? fp8->bytes(shape[0], shape[1]) / sizeof(float) : 0, 1.0f);
+  Companion companion;
+  if (packed) {
+    const std::vector<std::size_t> rows(static_cast<std::size_t>(shape[0]),
+                                        packed_pattern(dtype, shape[1]).size());
+    companion = companion_of_rows(*packed, rows, shape[1], scales);
+  } else {
+    const auto bytes = std::as_bytes(std::span(scales));
+    companion = {
+        *fp8, {bytes.begin(), bytes.end()}, shape[0], shape[1], tensor_bytes(dtype, shape)};
+  }
   const std::uint64_t bytes = companion.place_of_rows(0, shape[0]).bytes;
   return {std::move(name), dtype, shape, 0, offset, bytes, std::move(companion)};
 }
@@ -103,14 +129,15 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
   std::uint64_t end = 0;
   std::vector<std::filesystem::path> files{file};
   for_each_tensor(shape, [&](const ModelTensor& tensor) {
-    const DType dtype = type_of(*tensor.spec, model.type);
+    const DType dtype = type_of(*tensor.spec, model);
     const std::vector<std::int64_t> extents = tensor.shape(shape);
     const auto [at, is_first] = shared.emplace(std::pair{tensor.spec->role, extents}, end);
     const bool own = is_first || layers == LayerBytes::kOwn;
     const std::uint64_t offset = own ? end : at->second;
-    tensors.push_back(is_packed(dtype) ? packed_entry(tensor.name(), dtype, extents, offset)
-                                       : TensorEntry{tensor.name(), dtype, extents, 0, offset,
-                                                     tensor_bytes(dtype, extents)});
+    tensors.push_back(
+        is_packed(dtype) || is_fp8(dtype)
+            ? entry_with_companion(tensor.name(), dtype, extents, offset)
+            : TensorEntry{tensor.name(), dtype, extents, 0, offset, tensor_bytes(dtype, extents)});
     if (layers == LayerBytes::kOwnInMemory && tensor.layer > 0) {
       tensors.back().file = tensor.layer;
       files.resize(std::max(files.size(), static_cast<std::size_t>(tensor.layer) + 1), file);
@@ -124,6 +151,7 @@ Checkpoint write_random_checkpoint(
     const RandomModel& model, LayerBytes layers, const std::filesystem::path& file,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress,
     const std::stop_token& stop) {
+  require(!is_fp8(model.type), "random weights of FP8 are laid out, not written");
   Checkpoint made = lay_out_random_checkpoint(model, layers, file);
   std::map<std::uint64_t, const TensorEntry*> once;  // by offset: each layer's are the same
   std::uint64_t all = 0;

@@ -9,10 +9,11 @@
 namespace canopy {
 
 /// A shape and the type of its matrices: kBF16, a packed one, or a type in blocks, which leave
-/// embedding and head in Q8_0, as canopy quantize does. Norms, biases and routers are BF16.
+/// embedding and head in Q8_0, as canopy quantize does. Norms, biases and routers are BF16. FP8,
+/// packed or not, leaves embedding and head in `vocab`; such a model is only laid out.
 struct RandomModel {
   ModelConfig shape;
-  DType type = DType::kBF16;
+  DType type = DType::kBF16, vocab = DType::kBF16;
 };
 
 /// kShared: all layers are one, which is there once. So they take a layer's room on disk and, where

@@ -7,16 +7,16 @@
 
 namespace canopy {
 
-/// Cost of BF16 weights in one form of them on a device.
+/// Cost of BF16 or FP8 weights in one form of them on a device.
 struct CodecCost {
-  DType dtype;         // kBF16, or a format that packs it
+  DType dtype;         // the plain one, or a format that packs it
   double bits;         // of a weight, drawn from a normal distribution
   Seconds per_weight;  // of a product of one row with a matrix that is in no cache, unpacking it
 };
 
-/// Times products of one row with `bytes` bytes of BF16 or somewhat less, and with the same weights
-/// packed by each codec, in turns; they take 2.5 times as many bytes of memory together. BF16
-/// itself comes first. Throws Error where the device has no room.
-std::vector<CodecCost> measure_codecs(Device& device, std::size_t bytes);
+/// Times products of one row with `bytes` bytes of `plain` or somewhat less, and with the same
+/// weights packed by each codec for it, in turns; they take up to 2.5 times as many bytes of memory
+/// together. `plain` itself comes first. Throws Error where the device has no room.
+std::vector<CodecCost> measure_codecs(Device& device, std::size_t bytes, DType plain);
 
 }  // namespace canopy

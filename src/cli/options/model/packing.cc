@@ -1,6 +1,7 @@
 #include "src/cli/options/model/packing.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "src/base/error.h"
@@ -11,18 +12,14 @@ namespace canopy::cli {
 
 namespace {
 
-bool is_of_bf16(DType dtype) {
-  const PackedFormat* const packed = find_packed_format(dtype);
-  return (packed != nullptr ? packed->plain : dtype) == DType::kBF16;
+double weights_of(const TensorEntry& matrix) {
+  return static_cast<double>(matrix.shape[0]) * static_cast<double>(matrix.shape[1]);
 }
-
-/// Weights of a unit that are BF16, packed or not.
-double bf16_weights(const UnitLayout& unit) {
+/// Weights of a unit that are of a plain format, packed or not.
+double weights_of(const UnitLayout& unit, DType plain) {
   double weights = 0;
   for (const UnitTensor& matrix : unit.matrices)
-    if (is_of_bf16(matrix.tensor.dtype))
-      weights +=
-          static_cast<double>(matrix.tensor.shape[0]) * static_cast<double>(matrix.tensor.shape[1]);
+    if (plain_form(matrix.tensor.dtype) == plain) weights += weights_of(matrix.tensor);
   return weights;
 }
 
@@ -36,15 +33,34 @@ Curve raised(const Curve& curve, Seconds more) {
 
 }  // namespace
 
-std::optional<DType> bf16_form(const SweepLayout& target) {
-  std::optional<DType> form;
+DType plain_form(DType form) {
+  const PackedFormat* const packed = find_packed_format(form);
+  return packed != nullptr ? packed->plain : form;
+}
+
+std::optional<DType> packing_form(const SweepLayout& target) {
+  std::map<DType, double> weights;  // of each plain format
   for (const UnitLayout& unit : target.units)
     for (const UnitTensor& matrix : unit.matrices) {
       if (matrix.expert >= 0) return std::nullopt;
-      // A matrix that a codec made no smaller stays as it was.
-      const DType dtype = matrix.tensor.dtype;
-      if (is_of_bf16(dtype) && (!form || is_packed(dtype))) form = dtype;
+      const DType plain = plain_form(matrix.tensor.dtype);
+      if (plain == DType::kBF16 || find_fp8_format(plain) != nullptr)
+        weights[plain] += weights_of(matrix.tensor);
     }
+  const auto most = [&](bool fp8) {
+    std::optional<DType> plain;
+    for (const auto& [dtype, count] : weights)
+      if ((find_fp8_format(dtype) != nullptr) == fp8 && (!plain || count > weights[*plain]))
+        plain = dtype;
+    return plain;
+  };
+  std::optional<DType> form = most(true);
+  if (!form) form = most(false);
+  // A matrix that a codec made no smaller stays as it was.
+  for (const UnitLayout& unit : target.units)
+    for (const UnitTensor& matrix : unit.matrices)
+      if (is_packed(matrix.tensor.dtype) && plain_form(matrix.tensor.dtype) == form)
+        return matrix.tensor.dtype;
   return form;
 }
 
@@ -55,7 +71,7 @@ OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
   std::vector<char> attention(profile.layers.size()), mlp(profile.layers.size());  // were raised
   double head = 0, all = 0;
   for (const UnitLayout& unit : target.units) {
-    const double weights = bf16_weights(unit);
+    const double weights = weights_of(unit, plain_form(to.dtype));
     all += weights;
     if (unit.unit.kind == UnitKind::kHead) {
       head += weights;
@@ -69,7 +85,8 @@ OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
   }
   changed.head = raised(profile.head, head * per_weight);
   if (!profile.at_rest.knots().empty()) changed.at_rest = raised(profile.at_rest, all * per_weight);
-  return {lay_out_random_checkpoint({target.config, to.dtype}, LayerBytes::kOwn, "laid out"),
+  return {lay_out_random_checkpoint({target.config, to.dtype, target.embedding.dtype},
+                                    LayerBytes::kOwn, "laid out"),
           std::move(changed)};
 }
 
@@ -89,17 +106,20 @@ std::string form_name(DType form) {
 }
 
 std::string packing_words(const std::vector<FormSeconds>& forms, DType now) {
+  const bool bf16 = plain_form(now) == DType::kBF16;
+  const double bytes = bf16 ? 2 : 1;
+  const std::string of = bf16 ? "BF16" : "FP8";
   std::string words = "packing: products of one row, unpacking included, take ";
   for (const FormSeconds& form : forms)
     words += (&form == &forms.front() ? "" : ", ") + form_name(form.cost.dtype) + " (" +
              fixed(form.cost.bits, 2) + " bits a weight) at " +
-             fixed(2e-9 / form.cost.per_weight.count(), 1) + " GB/s of BF16" +
+             fixed(1e-9 * bytes / form.cost.per_weight.count(), 1) + " GB/s of " + of +
              (form.seconds ? "" : ", which does not fit");
   const DType best = best_form(forms).cost.dtype;
   if (best == now) return words + "; no other form pays here";
   return words + "; here " +
-         (best == DType::kBF16 ? "BF16 (canopy unpack)"
-                               : "canopy pack --codec " + form_name(best)) +
+         (is_packed(best) ? "canopy pack --codec " + form_name(best)
+                          : form_name(best) + " (canopy unpack)") +
          " pays most";
 }
 

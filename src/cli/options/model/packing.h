@@ -9,11 +9,14 @@
 
 namespace canopy::cli {
 
-/// The form of the target's BF16 weights: kBF16, or the format of the codec that packs them.
-/// Nothing where there are none, or where experts are chosen, of which nothing is predicted here.
-std::optional<DType> bf16_form(const SweepLayout& target);
+/// The form of the target's weights that codecs are for, of FP8 where it has such, else of BF16:
+/// the plain one, or the format of the codec that packs them. Nothing where there are none, or
+/// where experts are chosen, of which nothing is predicted here.
+std::optional<DType> packing_form(const SweepLayout& target);
+/// The plain format of a form.
+DType plain_form(DType form);
 
-/// The target with its BF16 weights in another form.
+/// The target with these weights in another form.
 struct OtherForm {
   Checkpoint target;  // laid out, never read; its rows are as long as trained weights make them
   HardwareProfile profile;
@@ -23,10 +26,10 @@ struct OtherForm {
 OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
                      const CodecCost& from, const CodecCost& to);
 
-/// "BF16", or the codec.
+/// "BF16", "FP8 by blocks", or the codec.
 std::string form_name(DType form);
 
-/// Seconds per token by each form of a model's BF16 weights; nothing where no plan fits.
+/// Seconds per token by each form of a model's weights; nothing where no plan fits.
 struct FormSeconds {
   CodecCost cost;
   std::optional<double> seconds;
