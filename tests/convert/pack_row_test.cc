@@ -55,8 +55,8 @@ double bits_per_weight(const Draw& draw) {
 }
 
 template <class Format>
-class PackRow : public testing::Test {};
-using Formats = testing::Types<Window, Levels>;
+class PackRow : public ::testing::Test {};
+using Formats = ::testing::Types<Window, Levels>;
 TYPED_TEST_SUITE(PackRow, Formats);
 
 TYPED_TEST(PackRow, GivesEveryBitBack) {
