@@ -64,26 +64,39 @@ class KernelTraffic : public NvccKernels {
       const std::vector<float> scales(fp8->bytes(rows, columns) / sizeof(float), 0.01f);
       return {{send(codes), codes.size()}, {fp8, send(scales)}, format, rows, columns};
     }
-    if (format == DType::kPackedBF16) return packed(rows, columns);
+    if (const PackedFormat* const of = find_packed_format(format))
+      return packed(*of, rows, columns);
     return {send(random_weights(format, static_cast<std::size_t>(rows),
                                 static_cast<std::size_t>(columns), random())),
             format, rows, columns};
   }
-  WeightView packed(std::int64_t rows, std::int64_t columns) {
-    std::normal_distribution<float> normal(0.0f, 0.02f);
-    std::vector<std::uint16_t> row(static_cast<std::size_t>(columns));
+  WeightView packed(const PackedFormat& format, std::int64_t rows, std::int64_t columns) {
+    std::normal_distribution<float> normal;
     std::vector<std::byte> bytes;
-    std::vector<RowOffset> offsets{0};
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::uint16_t& bits : row) bits = bf16_from_f32(normal(random()));
-      EXPECT_TRUE(pack_row(format::PackedBF16(), row, bytes));
-      offsets.push_back(static_cast<RowOffset>(bytes.size() / kPackedAlignment));
-    }
-    return {{send(bytes), bytes.size()},
-            {&kCompanionOf<format::PackedBF16>, send(offsets)},
-            DType::kPackedBF16,
-            rows,
-            columns};
+    std::vector<std::size_t> row_bytes;
+    visit_format(PackedFormats(), format.dtype, [&]<class Packed>(Packed of) {
+      std::vector<typename Packed::Plain::Element> row(static_cast<std::size_t>(columns));
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (auto& bits : row)
+          if constexpr (kPacksFp8<Packed>)
+            bits = format::e4m3_from_f32(112 * normal(random()));
+          else
+            bits = bf16_from_f32(0.02f * normal(random()));
+        const std::size_t before = bytes.size();
+        EXPECT_TRUE(pack_row(of, row, bytes));
+        row_bytes.push_back(bytes.size() - before);
+      }
+    });
+    const CompanionFormat* const fp8 = find_fp8_format(format.plain);
+    const std::vector<float> scales(fp8 ? fp8->bytes(rows, columns) / sizeof(float) : 0, 0.01f);
+    const Companion companion = companion_of_rows(format, row_bytes, columns, scales);
+    const auto of_companion = companion.bytes();
+    return {
+        {send(bytes), bytes.size()},
+        {format.companion, send(std::vector<std::byte>(of_companion.begin(), of_companion.end()))},
+        format.dtype,
+        rows,
+        columns};
   }
 
   void run_rows() {
@@ -105,7 +118,8 @@ class KernelTraffic : public NvccKernels {
     using enum DType;
     for (const std::int64_t n : {1, 64})
       for (const DType format : {kQ4_0, kQ4_K, kQ6_K, kQ8_0, kIQ2_XXS, kIQ4_XS, kMXFP4, kNVFP4,
-                                 kF4_256, kI4_128, kI8_128, kE4M3Blocks, kE4M3Rows, kPackedBF16}) {
+                                 kF4_256, kI4_128, kI8_128, kE4M3Blocks, kE4M3Rows, kPackedBF16,
+                                 kLevelsBF16, kLevelsE4M3Blocks, kLevelsE4M3Rows}) {
         const std::array one{
             Projection{weights(format, kOutputs, kColumns), {}, floats({n, kOutputs})}};
         ops().linear(stream(), floats({n, kColumns}), one);
