@@ -136,7 +136,7 @@ class Fp8(TempDirCase):
 
 
 class PackedFp8(TempDirCase):
-    """A model with rows long enough that packing them gains something."""
+    """Two layers with rows so short that packing them gains nothing, and two of zeros."""
 
     def setUp(self):
         super().setUp()
@@ -152,7 +152,7 @@ class PackedFp8(TempDirCase):
 
     def test_is_packed_and_given_back_with_its_scales(self):
         said = self.ok("pack", "-m", self.model, "-o", self.packed).stdout
-        self.assertRegex(said, r"\d+ matrices packed by bf16-window-512, \d+ matrices packed by e4m3-levels-512, 0 as they were")
+        self.assertRegex(said, r"\d+ matrices packed by bf16-window-512, 14 matrices packed by e4m3-levels-512, 14 as they were")
         self.assertIn("packed FP8 by rows", run_json("inspect", self.packed)["dtypes"])
         self.assertEqual(*(run_json("inspect", model)["quantization"] for model in (self.model, self.packed)))
         for more in ([], ["--resident", 0]):
@@ -184,7 +184,7 @@ class PackedFp8(TempDirCase):
         forms = plan["packing"]["forms"]
         self.assertEqual(set(forms), {"FP8 by rows", "e4m3-levels-512"})
         self.assertEqual(forms["FP8 by rows"]["seconds_per_token"], plan["plan"]["seconds_per_token"])
-        self.assertAlmostEqual(forms["e4m3-levels-512"]["bits"], 6.87, delta=.05)
+        self.assertAlmostEqual(forms["e4m3-levels-512"]["bits"], 6.82, delta=.05)
         self.assertIn(plan["packing"]["pays"], forms)
         self.assertRegex(self.ok("plan", "-m", self.model, *words).stdout,
                          r"packing: products of one row, unpacking included, take FP8 by rows \(8.01 bits a weight\) at [\d.]+ GB/s of FP8")

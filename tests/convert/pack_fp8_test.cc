@@ -39,7 +39,7 @@ std::map<std::string, std::string> stored(const std::filesystem::path& directory
 /// A model with rows that become smaller; no matrix is whole blocks of 128 x 128.
 Checkpoint write_fp8(const Fp8Form& form, const std::filesystem::path& directory,
                      std::size_t shards = 1) {
-  write_hugging_face(directory, fp8_models(form, {}, 320, 392).fp8, shards);
+  write_hugging_face(directory, fp8_models(form, {.head_dim = 52}, 520, 648).fp8, shards);
   return Checkpoint::open(directory);
 }
 
@@ -82,7 +82,7 @@ TEST(PackFp8Model, RowsThatGetNoSmallerStayCodes) {
 
 TEST(PackFp8Model, AnyCodesComeBack) {
   const TempDir dir;
-  Fp8Models models = fp8_models(kFp8Forms[7], {}, 320, 392);
+  Fp8Models models = fp8_models(kFp8Forms[7], {}, 520, 648);
   std::mt19937_64 random(3);
   for (FileTensor& tensor : models.fp8.tensors)
     if (tensor.stored_dtype == "F8_E4M3")
@@ -106,9 +106,9 @@ PackReport pack_by(std::string_view codec, const Checkpoint& model,
 TEST(PackFp8Model, ACodecIsForItsMatricesAndOthersArePackedAsEver) {
   const TempDir dir;
   TinyOptions options;
-  options.dim = 320, options.hidden_dim = 392, options.heads = 10, options.kv_heads = 5;
+  options.dim = 520, options.hidden_dim = 648, options.heads = 10, options.kv_heads = 5;
   options.matrices = DType::kBF16;
-  Fp8Models models = fp8_models(kFp8Forms[0], {}, 320, 392);
+  Fp8Models models = fp8_models(kFp8Forms[0], {.head_dim = 52}, 520, 648);
   const TinyModel bf16 = tiny_model(options);
   for (FileTensor& tensor : models.fp8.tensors)
     if (tensor.name == "model.embed_tokens.weight")
@@ -195,11 +195,11 @@ TEST_F(PackedFp8, ThatContradictsItselfIsRefusedByName) {
                  }),
                  "reading packed tensor '" + up + "'");
   expect_mention(error_of_header([&](auto& header) {
-                   described(header, [&](auto& all) { all[up]["shape"] = {391, 320}; });
+                   described(header, [&](auto& all) { all[up]["shape"] = {647, 520}; });
                  }),
-                 "it has 391 rows, but 393 offsets");
+                 "it has 647 rows, but 649 offsets");
   expect_mention(error_of_header([&](auto& header) {
-                   described(header, [&](auto& all) { all[up]["shape"] = {392, 256}; });
+                   described(header, [&](auto& all) { all[up]["shape"] = {648, 256}; });
                  }),
                  up);
   expect_mention(error_of_header([&](auto& header) {
@@ -208,9 +208,9 @@ TEST_F(PackedFp8, ThatContradictsItselfIsRefusedByName) {
                  }),
                  "takes 12");
   expect_mention(error_of_header([&](auto& header) {
-                   header[up + "_scale_inv"]["shape"] = {3, 4, 1};
+                   header[up + "_scale_inv"]["shape"] = {5, 6, 1};
                  }),
-                 "have shape [3, 4, 1], but FP8 asks for [4, 3]");
+                 "have shape [5, 6, 1], but FP8 asks for [6, 5]");
 }
 
 TEST_F(PackedFp8, OfAConfigWithoutASchemeIsRefused) {
