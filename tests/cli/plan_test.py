@@ -50,7 +50,8 @@ class Plan(support.TempDirCase):
         self.assertLessEqual(plan["planned_bytes"], 700 << 20)
 
     def test_a_text_is_priced_by_its_own_length_where_the_context_has_room_for_more(self):
-        words = ("plan", *self.models, "--memory", "2G", "--profile", PROFILE, "--spec", "none")
+        (self.dir / "profile").write_text(json.dumps(json.loads(pathlib.Path(PROFILE).read_text()) | {"context": 1e-7}))
+        words = ("plan", *self.models, "--memory", "2G", "--profile", self.dir / "profile", "--spec", "none")
         seconds = {(n, c): run_json(*words, "-n", n, "-c", c)["plan"]["seconds_per_step"] for n, c in ((64, 192), (64, 4096), (3968, 4096))}
         self.assertEqual(seconds[64, 4096], seconds[64, 192])
         self.assertGreater(seconds[3968, 4096], seconds[64, 4096])
