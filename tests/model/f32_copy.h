@@ -3,9 +3,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "src/base/formats/fp8_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/base/formats/weight_format.h"
 #include "src/checkpoint/checkpoint.h"
 
@@ -20,12 +23,24 @@ inline Checkpoint in_f32(const Checkpoint& from, const std::filesystem::path& fi
     std::vector<char> bytes(tensor.bytes);
     std::ifstream in(from.files().at(static_cast<std::size_t>(tensor.file)), std::ios::binary);
     in.seekg(static_cast<std::streamoff>(tensor.offset)).read(bytes.data(), std::ssize(bytes));
+    const auto* const stored = reinterpret_cast<const std::byte*>(bytes.data());
     std::vector<float> values;
-    visit_format(GgufFormats(), tensor.dtype, [&]<class Format>(Format) {
-      for (std::size_t i = 0; i < bytes.size() / Format::kBlockBytes * Format::kBlockElements; ++i)
-        values.push_back(weight_at<Format>(reinterpret_cast<const std::byte*>(bytes.data()),
-                                           static_cast<std::int64_t>(i)));
-    });
+    if (find_fp8_format(tensor.dtype) != nullptr) {
+      const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+      values.resize(static_cast<std::size_t>(rows * columns));
+      for (std::int64_t row = 0; row < rows; ++row)
+        row_as_f32(tensor.dtype, row_at(stored + row * columns, tensor, row),
+                   std::span(values).subspan(static_cast<std::size_t>(row * columns),
+                                             static_cast<std::size_t>(columns)));
+      tensor.companion = {};
+      tensor.scales.clear();
+    } else {
+      visit_format(GgufFormats(), tensor.dtype, [&]<class Format>(Format) {
+        for (std::size_t i = 0; i < bytes.size() / Format::kBlockBytes * Format::kBlockElements;
+             ++i)
+          values.push_back(weight_at<Format>(stored, static_cast<std::int64_t>(i)));
+      });
+    }
     tensor.dtype = DType::kF32;
     tensor.file = 0;
     tensor.offset = end;

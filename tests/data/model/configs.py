@@ -191,16 +191,16 @@ FP8_CONFIGS = {
                             norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
                             rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
                             quantization_config=fp8_of(*in_layers(range(2), "mlp.gate"))),
-    # A delta net's inputs are two blocks, one below the other; decays, rates and convolutions are left out.
+    # A delta net's inputs are blocks one below the other; decays, rates and convolutions are left out.
     "qwen3_5_fp8": delta_configs.qwen3_5(
         sizes(128, 40, 4, 2, 1, head_dim=32), delta_configs.BLOCKS, layer_types=delta_configs.LAYERS[:4],
         quantization_config=fp8_of(*in_layers(range(3), "linear_attn.conv1d", "linear_attn.in_proj_a",
                                               "linear_attn.in_proj_b"))),
     "qwen3_next_fp8": delta_configs.qwen3_next(
-        sizes(128, 40, 4, 2, 1, head_dim=32), delta_configs.NEXT_BLOCKS, moe_intermediate_size=32,
-        shared_expert_intermediate_size=24, mlp_only_layers=[1],
+        sizes(128, 40, 4, 2, 1, head_dim=32), delta_configs.BLOCKS, moe_intermediate_size=32,
+        shared_expert_intermediate_size=24, mlp_only_layers=[],
         quantization_config=fp8_of(*in_layers(range(3), "linear_attn.conv1d", "linear_attn.in_proj_ba"),
-                                   *in_layers((0, 2, 3), "mlp.gate", "mlp.shared_expert_gate"))),
+                                   *in_layers(range(4), "mlp.gate", "mlp.shared_expert_gate"))),
 }
 
 

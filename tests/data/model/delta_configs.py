@@ -13,9 +13,7 @@ ROPE = dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.25, m
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12,
              linear_conv_kernel_dim=4)
 THREE = dict(DELTA, linear_num_key_heads=3, linear_num_value_heads=6)
-# Inputs of 256 rows, as two blocks of FP8: without those of the output's gate, and with them.
-BLOCKS = dict(DELTA, linear_key_head_dim=48, linear_value_head_dim=16)
-NEXT_BLOCKS = dict(DELTA, linear_key_head_dim=16, linear_value_head_dim=24)
+BLOCKS = dict(DELTA, linear_key_head_dim=32, linear_value_head_dim=32)  # of FP8; llama.cpp asks for equal widths
 LAYERS = (["linear_attention"] * 3 + ["full_attention"]) * 2
 
 
