@@ -154,20 +154,19 @@ TEST(QuantizeRefusals, NameWhatGgufHasNoKeyFor) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, Quantize,
-    ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "mistral", "qwen2", "qwen3",
-                      "smollm2", "llama.gguf", "llama3.gguf", "qwen2.gguf", "qwen3.gguf",
-                      "ministral3", "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
-                      "seed_oss.gguf", "mixtral", "mixtral.gguf", "qwen3_moe.gguf", "qwen3_moe_fp8",
-                      "olmoe", "olmoe.gguf", "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
-                      "minimax_m2", "minimax_m2.gguf", "granitemoe", "granitemoe.gguf",
-                      "ernie4_5_moe.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
-                      "gpt_oss_mxfp4.gguf", "mixtral_factors.gguf", "mistral_window", "phi3",
-                      "phi3.gguf", "phi3_longrope", "phi3_longrope.gguf", "gemma2.gguf",
-                      "gemma3.gguf", "gemma4", "gemma4.gguf", "exaone", "hunyuan", "hunyuan.gguf",
-                      "apertus", "apertus.gguf", "cohere_qk", "cohere_qk.gguf", "granite4", "olmo2",
-                      "olmo3", "olmo3.gguf", "exaone4", "exaone4_full", "glm4", "glm4.gguf",
-                      "granite", "granite.gguf", "smollm3", "cohere", "cohere2", "arcee",
-                      "nemotron", "starcoder2"),
+    ::testing::Values(
+        "llama2", "llama3", "llama_linear", "llama_yarn", "mistral", "qwen2", "qwen3", "smollm2",
+        "llama.gguf", "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3", "ministral3.gguf",
+        "mistral3", "mistral3_tied", "seed_oss", "seed_oss.gguf", "mixtral", "mixtral.gguf",
+        "qwen3_moe.gguf", "qwen3_moe_fp8", "olmoe", "olmoe.gguf", "qwen2_moe.gguf", "glm4_moe",
+        "glm4_moe.gguf", "minimax_m2", "minimax_m2.gguf", "granitemoe", "granitemoe.gguf",
+        "ernie4_5_moe.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf", "gpt_oss_mxfp4.gguf",
+        "mixtral_factors.gguf", "mistral_window", "phi3", "phi3.gguf", "phi3_longrope",
+        "phi3_longrope.gguf", "gemma2.gguf", "gemma3.gguf", "gemma4", "gemma4.gguf", "exaone",
+        "hunyuan", "hunyuan.gguf", "apertus", "apertus.gguf", "cohere_qk", "cohere_qk.gguf",
+        "granite4", "olmo2", "olmo3", "olmo3.gguf", "exaone4", "exaone4_full", "glm4", "glm4.gguf",
+        "granite", "granite.gguf", "smollm3", "cohere", "cohere2", "arcee", "nemotron",
+        "starcoder2", "qwen3_5.gguf", "qwen3_5_moe.gguf", "qwen3_next.gguf"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

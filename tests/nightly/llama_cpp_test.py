@@ -23,7 +23,7 @@ from support import DATA, REPO, SMOLLM2, TOKENIZER, TempDirCase, main, run, run_
 LLAMA = pathlib.Path(os.environ.get("CANOPY_LLAMA_CPP", REPO / "build/compare/llama.cpp/build/bin"))
 # Families of tests/data/model that GGUF has.
 MODELS = ("llama2", "llama3", "llama_linear", "llama_yarn", "mistral", "ministral3", "mistral3", "qwen2", "qwen3", "seed_oss",
-          "mixtral", "olmoe", "qwen3_moe_fp8")
+          "mixtral", "olmoe", "qwen3_moe_fp8", "qwen3_5_fp8", "qwen3_next_fp8")
 TYPES = "bf16", "q8_0", "q4_k"
 END, PROMPTS, TOKENS = 11, 4, 24  # 11 is what llama.cpp takes for the end where a file names none
 SAME = 1e-3  # nats, in 32 bits: sums in another order

@@ -24,6 +24,12 @@ int leading_dense(const ModelConfig& c) {
   return alone ? static_cast<int>(first - c.kind_of_layer.begin()) : 0;
 }
 
+bool have_alike_mlps(const ModelConfig& c) {
+  return std::ranges::all_of(c.layer_kinds, [&](const LayerConfig& kind) {
+    return kind.experts == c.layer_kinds.front().experts;
+  });
+}
+
 /// Throws Error: GGUF cannot say this of the model.
 [[noreturn]] void refuse_gguf(const Checkpoint& model, const std::string& what) {
   throw Error(model.root().string() + ": GGUF files of " +
@@ -93,6 +99,31 @@ void add_kv_heads(const ModelConfig& c, const Family& family, GgufMetadata& meta
                         static_cast<std::uint32_t>(c.head_dim));
 }
 
+/// Says which layers attend, and the sizes of the delta nets that the others are.
+void add_delta(const Checkpoint& model, const Family& family, GgufMetadata& metadata) {
+  const ModelConfig& c = model.config();
+  const auto number = [&](const char* key, int value) {
+    metadata.emplace_back(std::string(family.gguf) + "." + key, static_cast<std::uint32_t>(value));
+  };
+  int interval = 1;
+  while (!c.layer(interval - 1).attention) ++interval;
+  for (int layer = 0; layer < c.layers; ++layer)
+    if (c.layer(layer).attention != ((layer + 1) % interval == 0))
+      refuse_gguf(model, "have an attention after each so many delta nets, and this model others");
+  number("full_attention_interval", interval);
+  number("ssm.conv_kernel", static_cast<int>(length(Length::kTaps, c)));
+  number("ssm.state_size", c.delta.key_dim);
+  number("ssm.group_count", c.delta.key_heads);
+  number("ssm.time_step_rank", c.delta.value_heads);
+  number("ssm.inner_size", c.delta.values());
+  if (family.joined_delta) return;
+  // Pairs of a head whose positions are those of time, height and width, in turns: all are the
+  // token's in a text, and other readers ask for them.
+  const auto pairs = static_cast<std::int32_t>(c.rope_inverse_frequency.size());
+  metadata.emplace_back(std::string(family.gguf) + ".rope.dimension_sections",
+                        std::vector<std::int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
+}
+
 /// Says what is multiplied and bounded, or throws Error where the format has no key for it.
 void add_factors(const Checkpoint& model, const Family& family, GgufMetadata& metadata) {
   const DecoderFactors& factors = model.config().factors;
@@ -133,11 +164,9 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   const auto real = [&](const char* key, double value) {
     metadata.emplace_back(architecture + "." + key, static_cast<float>(value));
   };
-  if (c.recurrent())
-    throw Error(model.root().string() +
-                ": it has recurrent layers, for which Canopy writes no GGUF yet");
   const int dense = leading_dense(c);
-  if (c.sizes_differ() && !(family.leading_dense && dense > 0) && !family.full_heads)
+  const bool differ = c.recurrent() ? !have_alike_mlps(c) : c.sizes_differ();
+  if (differ && !(family.leading_dense && dense > 0) && !family.full_heads)
     throw Error(model.root().string() +
                 ": its layers differ in size, for which Canopy writes no GGUF");
   general("architecture", architecture);
@@ -167,7 +196,10 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
       real("expert_weights_scale", static_cast<double>(c.experts.scale));
     }
   }
-  add_windows(model, family, metadata);
+  if (c.recurrent())
+    add_delta(model, family, metadata);
+  else
+    add_windows(model, family, metadata);
   add_factors(model, family, metadata);
   number("attention.head_count", c.heads);
   add_kv_heads(c, family, metadata);

@@ -302,9 +302,11 @@ void check_source(const Checkpoint& model) {
           ", which is small already; packing is for models in BF16 or FP8, such as the one that "
           "this was quantised from");
   }
-  if (model.config().experts.count > 0 && !std::filesystem::is_directory(model.root()))
-    throw Error(model.root().string() +
-                ": a mixture of experts is packed from its Hugging Face directory, not from GGUF");
+  const bool mixture = model.config().experts.count > 0;
+  if ((mixture || model.config().recurrent()) && !std::filesystem::is_directory(model.root()))
+    throw Error(model.root().string() + ": a " +
+                (mixture ? "mixture of experts" : "model with delta nets") +
+                " is packed from its Hugging Face directory, not from GGUF");
 }
 
 /// Throws Error unless there are matrices that a codec which is named is for.

@@ -17,6 +17,7 @@
 #include "src/convert/gguf/gguf_metadata.h"
 #include "src/convert/gguf/gguf_writer.h"
 #include "src/convert/quantize/block_quant.h"
+#include "src/convert/quantize/delta_order.h"
 #include "src/convert/quantize/source_rope.h"
 #include "src/convert/weight_rows.h"
 
@@ -42,9 +43,11 @@ struct Plan {
   GgufTensor out;
   std::vector<const TensorEntry*> sources;
   bool head_or_embedding = false;
+  StoredOrder order = {};  // of one source
 
   const TensorEntry& first() const { return *sources.front(); }
   std::int64_t rows() const {
+    if (!order.rows.empty()) return std::ssize(order.rows);
     std::int64_t all = 0;
     for (const TensorEntry* source : sources) all += WeightRows::rows(*source);
     return all;
@@ -88,7 +91,7 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
     std::string name = gguf_name(family, tensor);
     if (const FusedRows* const fused = fused_of(family, tensor.spec->role);
-        fused && !fused->gguf.empty()) {
+        fused && !fused->gguf.empty() && !tensor.spec->of_experts()) {
       name = with_numbers(fused->gguf, {std::to_string(tensor.layer), ""});
       if (tensor.spec->role != fused->parts.front()) {
         Plan& whole = plans[stacked.at(name)];
@@ -96,6 +99,16 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
         return whole.sources.push_back(source);
       }
       stacked.emplace(name, plans.size());
+    }
+    if (tensor.spec->role == TensorRole::kDeltaJoined) {
+      for (const TensorRole part : {TensorRole::kDeltaMixed, TensorRole::kDeltaGate}) {
+        StoredOrder order = part_of_joined(model.config().delta, part);
+        const GgufTensor out{gguf_name(family, {&spec_of(part), tensor.layer}),
+                             output_type(*tensor.spec, *source, type),
+                             {std::ssize(order.rows), source->shape.back()}};
+        plans.push_back({out, {source}, false, std::move(order)});
+      }
+      return;
     }
     if (tensor.expert > 0) return plans[stacked.at(name)].sources.push_back(source);
     std::vector<std::int64_t> shape = source->shape;
@@ -106,7 +119,8 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
     }
     plans.push_back({{name, output_type(*tensor.spec, *source, type), std::move(shape)},
                      {source},
-                     tensor.spec->rows == Length::kVocab});
+                     tensor.spec->rows == Length::kVocab,
+                     gguf_order(model.config().delta, tensor.spec->role)});
   });
   // The order is that of other converters: what the model has once, then its layers.
   std::stable_partition(plans.begin(), plans.end(),
@@ -130,9 +144,12 @@ class RowMaker {
     const TensorEntry& source = *plan.sources[of];
     const DType type = plan.out.dtype;
     if (adjacent_pairs_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
-    if (type == source.dtype && source.plus == 0) return rows_.read_stored(source, row);
+    if (!plan.order.rows.empty()) row = plan.order.rows[static_cast<std::size_t>(row)];
+    if (type == source.dtype && source.plus == 0 && plan.order.as_it_is())
+      return rows_.read_stored(source, row);
     floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
     rows_.read(source, row, floats_);
+    plan.order.apply(floats_);
     bytes_.resize(row_bytes(type, WeightRows::columns(source)));
     if (in_blocks(type))
       in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
