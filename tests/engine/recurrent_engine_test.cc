@@ -152,8 +152,7 @@ TEST_P(RecurrentEngine, WhatItCannotIsRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, RecurrentEngine,
-                         ::testing::Values("qwen3_5", "qwen3_5.gguf", "qwen3_5_moe", "qwen3_next",
-                                           "qwen3_next_fp8"),
+                         ::testing::Values("qwen3_5", "qwen3_5.gguf", "qwen3_5_moe", "qwen3_next"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
