@@ -12,7 +12,7 @@ LinkSample choose_read_settings(const std::vector<std::filesystem::path>& files,
   if (!options.trial || options.limit) return {options.read_bytes, options.queue_depth};
   Notes same;  // the engine that reads weights says it again
   return LinkProbe(largest_file(files), memory, options.direct, options.io_uring)
-      .best(options.trial->rounds, options.trial->round, same, stop);
+      .best(options.trial->rounds, options.trial->round, same, stop, options.most_in_flight);
 }
 
 std::unique_ptr<ReadEngine> open_engine(std::span<const std::filesystem::path> files,

@@ -39,7 +39,8 @@ struct StreamerOptions {
     Seconds round{};
   };
   std::optional<Trial> trial = {};
-  std::shared_ptr<LinkClock> clock = {};  // of all that share a disk; null: the source's own
+  std::size_t most_in_flight = kMostInFlight;  // that the trial chooses
+  std::shared_ptr<LinkClock> clock = {};       // of all that share a disk; null: the source's own
   std::shared_ptr<DiskLimit> limit = {};  // of the same; null: as fast as it can. No trial then
   Trace* trace = nullptr;                 // gains a span per unit read; must outlive the streamer
   /// Wraps the engine between the streamer and the disk: tests inject faults here. Empty: nothing

@@ -16,9 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// None has more than 16 MiB in flight: a probe fits wherever a ring does.
-constexpr std::array kWays{LinkSample{1u << 20, 16}, LinkSample{256u << 10, 32},
-                           LinkSample{2u << 20, 8}, LinkSample{4u << 20, 4}};
+// The first asks for much at once: threads that compute keep the reader from its queue for
+// milliseconds, which a fast disk fills with 16 MiB.
+constexpr std::array kWays{LinkSample{4u << 20, 16}, LinkSample{1u << 20, 16},
+                           LinkSample{256u << 10, 32}, LinkSample{4u << 20, 4}};
+constexpr std::size_t kFitsAnywhere = 16u << 20;  // bytes in flight, wherever a ring is
 constexpr double kClearlyFaster = 1.05;
 
 }  // namespace
@@ -71,17 +73,22 @@ LinkSample LinkProbe::run(LinkSample how, Seconds duration, Notes& notes,
   return how;
 }
 
-LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes, const std::stop_token& stop) {
-  std::array<std::vector<LinkSample>, kWays.size()> samples;
+LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes, const std::stop_token& stop,
+                           std::size_t most_in_flight) {
+  const std::size_t most = std::clamp(memory_.size() / 2, kFitsAnywhere, most_in_flight);
+  const std::size_t largest =
+      std::min<std::uint64_t>(std::filesystem::file_size(file_), memory_.size());
+  std::vector<LinkSample> ways;
+  for (const LinkSample& way : kWays)
+    if (way.read_bytes <= largest && way.read_bytes * way.queue_depth <= most) ways.push_back(way);
+  std::vector<std::vector<LinkSample>> samples(ways.size());
   for (int i = 0; i < rounds; ++i)
-    for (std::size_t way = 0; way < kWays.size(); ++way) {
-      const std::size_t bytes = kWays[way].read_bytes;
-      if (std::filesystem::file_size(file_) < bytes || memory_.size() < bytes) continue;
+    for (std::size_t way = 0; way < ways.size(); ++way) {
       Notes again;  // the same in every round
-      samples[way].push_back(
-          run(kWays[way], round / kWays.size(), i == 0 && way == 0 ? notes : again, stop));
+      samples[way].push_back(run(ways[way], round / static_cast<double>(ways.size()),
+                                 i == 0 && way == 0 ? notes : again, stop));
     }
-  LinkSample best = kWays[0];
+  LinkSample best;
   for (auto& of_way : samples) {
     if (of_way.empty()) continue;
     const auto middle = of_way.begin() + std::ssize(of_way) / 2;

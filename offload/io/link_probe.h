@@ -21,6 +21,9 @@ struct LinkSample {
   }
 };
 
+/// Bytes that are asked for at once at most, where nobody else waits for the same disk.
+inline constexpr std::size_t kMostInFlight = 64u << 20;
+
 /// Reads one file sequentially through a read engine, as the streamer does, into memory that nobody
 /// looks at: the ceiling of every sweep. Each read goes on where the last one ended, around the end
 /// of the file. One thread.
@@ -35,9 +38,11 @@ class LinkProbe {
   /// fails; Stopped on request.
   LinkSample run(LinkSample how, Seconds duration, Notes& notes, const std::stop_token& stop = {});
   /// The fastest of a few sizes and depths of reads, each tried in turn in every round of about
-  /// `round`; the first, which serves most disks, is kept unless another is faster by a twentieth.
-  /// Throws as run() does.
-  LinkSample best(int rounds, Seconds round, Notes& notes, const std::stop_token& stop = {});
+  /// `round`; the first that fits, which serves most disks, is kept unless another is faster by a
+  /// twentieth. None has more than `most_in_flight` bytes in flight, or more than half of the
+  /// memory; 16 MiB always may be. Throws as run() does.
+  LinkSample best(int rounds, Seconds round, Notes& notes, const std::stop_token& stop = {},
+                  std::size_t most_in_flight = kMostInFlight);
 
  private:
   std::filesystem::path file_;

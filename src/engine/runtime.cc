@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint64_t kProbeFrom = 256u << 20;
 constexpr int kProbeRounds = 3;
 constexpr Seconds kProbeRound{0.2};
+constexpr std::size_t kMostBeforeExperts = 16u << 20;  // bytes in flight
 
 }  // namespace
 
@@ -196,6 +197,8 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
   if (!models.target.shard() &&
       std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
+  // An expert is waited for, and what is in flight arrives before it.
+  if (plan.expert_slots > 0) reads.most_in_flight = kMostBeforeExperts;
   return reads;
 }
 

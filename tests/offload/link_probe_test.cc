@@ -73,6 +73,24 @@ TEST(LinkProbe, ChoosesAWayThatFitsTheFileAndTheMemory) {
             1u << 20);
 }
 
+TEST(LinkProbe, AsksForHalfOfTheMemoryAtMostOrForWhatOthersCanWaitFor) {
+  const TempDir dir;
+  const auto file = test::write_file(dir / "file", test::random_bytes(5 << 20, 1));
+  const HostSlab memory(128u << 20);
+  Notes notes;
+  const auto in_flight = [&](std::size_t bytes, std::size_t most) {
+    const LinkSample best = LinkProbe(file, memory.bytes().first(bytes), false, true)
+                                .best(1, Seconds(0.02), notes, {}, most);
+    EXPECT_GT(best.bytes, 0u);
+    return best.read_bytes * best.queue_depth;
+  };
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_LE(in_flight(128u << 20, kMostInFlight), 64u << 20);
+    EXPECT_LE(in_flight(64u << 20, kMostInFlight), 16u << 20);
+    EXPECT_LE(in_flight(128u << 20, 16u << 20), 16u << 20);
+  }
+}
+
 TEST(LinkProbe, RefusesAFileOrAMemorySmallerThanARead) {
   const TempDir dir;
   const auto file = test::write_file(dir / "file", test::random_bytes(100, 1));
