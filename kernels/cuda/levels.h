@@ -76,22 +76,36 @@ class LevelRow {
     return mine;
   }
 
+  /// Open weights of the block of thread t: a word for each group, the number of its own, and the
+  /// bits of that before its weights.
+  struct OpenWeights {
+    const std::byte* words;
+    int own;
+    std::uint64_t earlier;
+    CANOPY_KERNEL OpenWeights(const std::uint16_t* open, int t)
+        : words(reinterpret_cast<const std::byte*>(open + t / kLanes * kLanes)),
+          own(t % kLanes / Format::kSixteens),
+          earlier((std::uint64_t{1} << t % Format::kSixteens * Format::kPlaces) - 1) {}
+    CANOPY_KERNEL std::uint64_t group(int g) const {
+      return format::load<std::uint64_t>(words + 8 * g);
+    }
+  };
+
   /// Open weights of the block, and of those before thread t's.
   struct Counts {
     std::uint32_t before, all;
   };
   CANOPY_KERNEL static Counts count(const std::uint16_t* open, int t) {
-    const auto* const words = reinterpret_cast<const std::byte*>(open + t / kLanes * kLanes);
-    const int own = t % kLanes / Format::kSixteens;
-    const std::uint64_t earlier = (std::uint64_t{1} << t % Format::kSixteens * Format::kPlaces) - 1;
+    const OpenWeights of(open, t);
     Counts counts{};
     CANOPY_UNROLL
     for (int g = 0; g < Format::kBlockGroups; ++g) {
-      const auto word = format::load<std::uint64_t>(words + 8 * g);
+      const std::uint64_t word = of.group(g);
       const auto ones = static_cast<std::uint32_t>(format::count_ones(word));
       counts.all += ones;
-      if (g < own) counts.before += ones;
-      if (g == own) counts.before += static_cast<std::uint32_t>(format::count_ones(word & earlier));
+      if (g < of.own) counts.before += ones;
+      if (g == of.own)
+        counts.before += static_cast<std::uint32_t>(format::count_ones(word & of.earlier));
     }
     return counts;
   }
@@ -128,18 +142,17 @@ class LevelRow {
     std::uint32_t all, before, within;
   };
   CANOPY_KERNEL static Exceptions exceptions_at(const std::uint16_t* open, int t) {
-    const auto* const words = reinterpret_cast<const std::byte*>(open + t / kLanes * kLanes);
-    const int own = t % kLanes / Format::kSixteens;
-    const std::uint64_t earlier = (std::uint64_t{1} << t % Format::kSixteens * Format::kPlaces) - 1;
+    const OpenWeights of(open, t);
     Exceptions found{};
     CANOPY_UNROLL
     for (int g = 0; g < Format::kBlockGroups; ++g) {
-      const auto word = format::load<std::uint64_t>(words + 8 * g);
+      const std::uint64_t word = of.group(g);
       const auto bytes =
           static_cast<std::uint32_t>(Format::exception_bytes(format::count_ones(word)));
       found.all += bytes;
-      if (g < own) found.before += bytes;
-      if (g == own) found.within = static_cast<std::uint32_t>(format::count_ones(word & earlier));
+      if (g < of.own) found.before += bytes;
+      if (g == of.own)
+        found.within = static_cast<std::uint32_t>(format::count_ones(word & of.earlier));
     }
     return found;
   }

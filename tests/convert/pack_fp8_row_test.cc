@@ -9,6 +9,7 @@
 #include <random>
 
 #include "src/convert/pack/pack_row.h"
+#include "tests/convert/any_rows.h"
 
 namespace canopy {
 namespace {
@@ -243,15 +244,8 @@ TEST(PackFp8Row, ContradictionsBecomeNaN) {
 }
 
 TEST(PackFp8Row, AnyBytesAtAll) {
-  std::mt19937_64 random(11);
-  for (int i = 0; i < 2000; ++i) {
-    const std::size_t columns = 1 + random() % 1200;
-    std::vector<std::byte> bytes(Format::fixed_bytes(static_cast<std::int64_t>(columns)) +
-                                 random() % 300);
-    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-    bytes.shrink_to_fit();
-    unpacked(bytes, columns);
-  }
+  canopy::testing::for_any_rows<Format>(
+      [](const auto& bytes, std::size_t columns) { unpacked(bytes, columns); });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "src/base/formats/half.h"
+#include "tests/convert/any_rows.h"
 
 namespace canopy {
 namespace {
@@ -329,15 +330,8 @@ TEST(LevelsRow, ContradictionsBecomeNaN) {
 
 TYPED_TEST(PackRow, AnyBytesAtAll) {
   using Format = TypeParam;
-  std::mt19937_64 random(11);
-  for (int i = 0; i < 2000; ++i) {
-    const std::size_t columns = 1 + random() % 1200;
-    std::vector<std::byte> bytes(Format::fixed_bytes(static_cast<std::int64_t>(columns)) +
-                                 random() % 300);
-    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
-    bytes.shrink_to_fit();
-    unpacked<Format>(bytes, columns);
-  }
+  canopy::testing::for_any_rows<Format>(
+      [](const auto& bytes, std::size_t columns) { unpacked<Format>(bytes, columns); });
 }
 
 }  // namespace

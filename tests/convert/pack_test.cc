@@ -91,7 +91,8 @@ TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
 }
 
 /// Packs by a codec.
-PackReport pack_by(std::string_view codec, const Checkpoint& model, const std::filesystem::path& output) {
+PackReport pack_by(std::string_view codec, const Checkpoint& model,
+                   const std::filesystem::path& output) {
   return pack(
       model, output, 3, kSilent, [](const std::string&) {}, codec);
 }

@@ -194,6 +194,13 @@ HWY_INLINE PackedVec exponents_at(const Codes& codes, size_t g, size_t i) {
 #endif
 }
 
+/// Bytes of a group after its codes: signs and mantissas.
+template <class Format>
+HWY_INLINE const uint8_t* rest_of(const typename Format::Block& block, size_t g) {
+  return reinterpret_cast<const uint8_t*>(block.group) + g * Format::kGroupBytes +
+         Format::kCodeBytes;
+}
+
 /// Writes a sound block of BF16.
 template <class Format, class Codes>
 HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& codes,
@@ -202,17 +209,14 @@ HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& c
   const PackedBytes bytes;
   const auto* exceptions = reinterpret_cast<const uint8_t*>(codes.exceptions);
   const auto groups = static_cast<size_t>(block.groups);
-  const auto rest_of = [&](size_t g) HWY_ATTR {
-    return reinterpret_cast<const uint8_t*>(block.group) + g * Format::kGroupBytes +
-           Format::kCodeBytes;
-  };
 #if HWY_TARGET == HWY_AVX3_DL
   for (size_t g = 0; g < groups; ++g, out += kColumns) {
     const std::uint64_t others = codes.exceptions_in(g);
     const __m512i exponent =
         _mm512_mask_expandloadu_epi8(exponents_at(codes, g, 0).raw, others, exceptions);
     exceptions += std::popcount(others);
-    store_bf16(bytes, PackedVec{exponent}, hn::LoadU(bytes, rest_of(g)), out, out + kColumns / 2);
+    store_bf16(bytes, PackedVec{exponent}, hn::LoadU(bytes, rest_of<Format>(block, g)), out,
+               out + kColumns / 2);
   }
 #else
   constexpr size_t kStep = hn::MaxLanes(PackedBytes());
@@ -229,7 +233,7 @@ HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& c
     for (size_t i = 0; i < kColumns; i += kStep) {
       std::uint16_t* const low = out + g * kColumns + i / 2;
       store_bf16(bytes, hn::Load(bytes, exponents + g * kColumns + i),
-                 hn::LoadU(bytes, rest_of(g) + i), low, low + kColumns / 2);
+                 hn::LoadU(bytes, rest_of<Format>(block, g) + i), low, low + kColumns / 2);
     }
 #endif
 }
@@ -246,10 +250,6 @@ requires(kPacksFp8<Format>) HWY_INLINE
   const PackedBytes bytes;
   const auto* exceptions = reinterpret_cast<const uint8_t*>(codes.exceptions);
   const auto groups = static_cast<size_t>(block.groups);
-  const auto rest_of = [&](size_t g) HWY_ATTR {
-    return reinterpret_cast<const uint8_t*>(block.group) + g * Format::kGroupBytes +
-           Format::kCodeBytes;
-  };
   const auto rests = hn::LoadDup128(bytes, kE4M3Rest);
 #if HWY_TARGET == HWY_AVX3_DL
   const __m256i nibble = _mm256_set1_epi8(0x0f);
@@ -263,7 +263,8 @@ requires(kPacksFp8<Format>) HWY_INLINE
     exceptions += there;
     const __m512i exponent = _mm512_mask_expand_epi8(exponents_at(codes, g, 0).raw, others,
                                                      _mm512_slli_epi16(ones, kE4M3ExponentAt));
-    const __m256i two = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rest_of(g)));
+    const __m256i two =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rest_of<Format>(block, g)));
     const __m512i rest = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_and_si256(two, nibble)),
                                             _mm256_and_si256(_mm256_srli_epi16(two, 4), nibble), 1);
     hn::StoreU(hn::Or(PackedVec{exponent}, hn::TableLookupBytes(rests, PackedVec{rest})), bytes,
@@ -288,7 +289,7 @@ requires(kPacksFp8<Format>) HWY_INLINE
   }
   for (size_t g = 0; g < groups; ++g)
     for (size_t i = 0; i < kHalf; i += kStep) {
-      const auto two = hn::LoadU(bytes, rest_of(g) + i);
+      const auto two = hn::LoadU(bytes, rest_of<Format>(block, g) + i);
       const auto high = hn::BitCast(bytes, hn::ShiftRight<4>(hn::BitCast(words, two)));
       const size_t at = g * kColumns + i;
       const auto put = [&](size_t to, PackedVec nibbles) HWY_ATTR {

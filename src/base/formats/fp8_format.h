@@ -27,8 +27,8 @@ CANOPY_HOST_DEVICE constexpr float f32_from_e4m3(std::uint8_t code) {
   return (code & 0x80) != 0 ? -value : value;
 }
 
-/// The code of the nearest number, of two the one with an even code; of numbers that are larger than
-/// all, the largest. Not for NaN.
+/// The code of the nearest number, of two the one with an even code; of numbers that are larger
+/// than all, the largest. Not for NaN.
 std::uint8_t e4m3_from_f32(float value);
 
 /// A scale of one byte: 2^(code - 127). Code 255 is no number.

@@ -109,7 +109,7 @@ void add_delta(const Checkpoint& model, const Family& family, GgufMetadata& meta
   while (!c.layer(interval - 1).attention) ++interval;
   for (int layer = 0; layer < c.layers; ++layer)
     if (c.layer(layer).attention != ((layer + 1) % interval == 0))
-      refuse_gguf(model, "have an attention after each so many delta nets, and this model others");
+      refuse_gguf(model, "have an attention in every Nth layer, and this model in others");
   number("full_attention_interval", interval);
   number("ssm.conv_kernel", static_cast<int>(length(Length::kTaps, c)));
   number("ssm.state_size", c.delta.key_dim);

@@ -27,7 +27,7 @@ inline constexpr const char* kVerify = "verify";  // nodes
 std::string of_kind(const char* name, std::size_t kind);
 const char* name_of(Drawing drawing);  // of a level's samples: rows
 
-/// Rows that attend to a long text: one, and so many that each takes what one more does.
+/// Rows that are timed after a long text, besides a single one.
 inline constexpr int kRowsAfterText = 16;
 
 Seconds median(std::vector<Seconds> times);  // of one at least
