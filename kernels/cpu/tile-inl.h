@@ -1,5 +1,7 @@
 // The inner product of the CPU backend, math.md (C1), compiled once per instruction set by each
 // file that includes it after hwy/foreach_target.h.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,14 @@ constexpr std::size_t kPassRows = 96;  // rows of x per pass: with a group of pa
 constexpr std::size_t kTileColumns = 4;    // weight rows per tile
 constexpr std::size_t kGroupColumns = 64;  // weight rows unpacked together: their panels fit in L2
 constexpr std::size_t kPanelFloats = kGroupColumns * kBlock;
+
+/// Bytes of x that a core's L2 keeps while weights go by: half of it. The system does not always
+/// know its size.
+inline std::size_t kept_in_l2() {
+  constexpr std::size_t kLeast = 256 << 10, kMost = 512 << 10;
+  static const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return std::clamp(l2 > 0 ? static_cast<std::size_t>(l2) / 2 : 0, kLeast, kMost);
+}
 
 }  // namespace canopy::cpu
 #endif  // CANOPY_KERNELS_CPU_TILE_ONCE
@@ -254,7 +264,7 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       8;  // up to here widening bf16 in registers costs less than a panel
   // Up to here one tile, for which a panel would only be read once. Wider ones lack registers.
   constexpr size_t kDirectFp8Rows = std::min<size_t>(kTileRows, 4);
-  if ((m1 - m0) * w.k * sizeof(float) > 256 * 1024)
+  if ((m1 - m0) * w.k * sizeof(float) > kept_in_l2())
     return products_of_many(packed, m, m0, m1, w, out, ld, panels);
   if (w.bf16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0)
     return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
