@@ -205,7 +205,8 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   const std::uint64_t memory = engine->plan().memory;
   engine.reset();
   timing.until = most - kClosing;
-  if (shares_memory && Clock::now() + opening < timing.until)
+  const bool has_time = Clock::now() + opening < timing.until;
+  if (shares_memory && has_time)
     if (const auto resting = open_at_rest(models, options, memory, stop))
       time_at_rest(*resting, timing, samples, stop);
   HardwareMeasurement done;
@@ -226,9 +227,13 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   const auto now = Clock::now();
   wait_until_free(free, std::clamp(most, now + kLeastWait, now + kMostWait), stop);
   if (const Seconds all = since(start); all > how.most_time)
-    done.why_long = format_seconds(all) + ": reading the models " +
-                    format_seconds(Seconds(opening)) + ", " + timed +
-                    ", until their memory was free " + format_seconds(since(now));
+    done.notes.push_back("measuring took " + format_seconds(all) + ": reading the models " +
+                         format_seconds(Seconds(opening)) + ", " + timed +
+                         ", until their memory was free " + format_seconds(since(now)));
+  if (shares_memory && !has_time && profile.at_rest.knots().empty())
+    done.notes.push_back(
+        "no time was left to measure sweeps where nothing is read: of weights that all rest, the "
+        "prediction may be too slow");
   return done;
 }
 

@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/hardware_profile.h"
 #include "src/engine/engine.h"
@@ -33,7 +34,8 @@ struct MeasureOptions {
 };
 struct HardwareMeasurement {
   HardwareProfile profile;
-  std::string why_long;  // the time it took, and its parts, if that was above most_time
+  /// Its time and the parts of that, if it was above most_time; what it left out for want of time.
+  std::vector<std::string> notes;
 };
 /// Times what a step is made of: the link, and arithmetic by rows, on sweeps over the first layers
 /// of the target, streamed within options.plan.memory; levels of the draft; verification. What is

@@ -158,7 +158,7 @@ HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& opti
   if (auto profile = read_kept(kept, events)) return *profile;
   KeptMeasurement measurement(kept, events);
   const HardwareMeasurement done = measure(models, options, measurement, events, stop);
-  if (!done.why_long.empty()) events.on_note("measuring took " + done.why_long);
+  for (const std::string& note : done.notes) events.on_note(note);
   if (!kept) return done.profile;
   try {
     std::error_code ignored;  // the writer says what is wrong

@@ -41,7 +41,7 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
   const HardwareMeasurement done =
       measure_hardware(models, options, samples, {.on_measure = shown_on(progress)}, stop);
   progress.clear();
-  if (!done.why_long.empty()) aside() << "note: measuring took " << done.why_long << "\n";
+  for (const std::string& note : done.notes) aside() << "note: " << note << "\n";
   return done.profile;
 }
 
