@@ -100,7 +100,7 @@ int run_as_rank(const Words& command, const Launched& launched, const Work& work
   // Says that a rank is lost, unless another has said so and mpirun ends this one: a rank that was
   // stopped goes on for that, too, and takes the others for lost.
   const auto say_in_turn = [&](const std::string& text) {
-    constexpr std::chrono::milliseconds kFirst{800}, kTurn{1000};
+    constexpr std::chrono::milliseconds kFirst{800}, kTurn{600};
     constexpr int kTurns = 2;  // all ranks from this one on have the last
     std::this_thread::sleep_for(kFirst + kTurn * std::min(launched.rank, kTurns));
     if (!interrupt.token().stop_requested()) say(text);
@@ -117,7 +117,7 @@ int run_as_rank(const Words& command, const Launched& launched, const Work& work
   const ClusterOptions options = command.ranks.options();
   // Ranks that have not joined give no sign of life, and MPI takes its time where machines are
   // busy.
-  constexpr Seconds kJoining{2};
+  constexpr Seconds kJoining{1};
   Cluster cluster(join_by_mpi(options.timeout + kJoining,
                               [&](const std::string& what) {
                                 say_in_turn("rank " + std::to_string(launched.rank) + ": " + what +
