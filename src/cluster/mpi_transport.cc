@@ -68,14 +68,18 @@ void check(int code, const char* call) {
   throw Error(std::string(call) + " failed: " + text);
 }
 
-/// Ends the process where what is done during its life takes longer than the timeout.
+/// Ends the process where what is done during its life takes longer than the timeout. Time in which
+/// the process itself was stopped counts as one tick.
 class Watchdog {
  public:
   Watchdog(Seconds timeout, const OnHang& on_hang, std::string what)
       : thread_([=, this](const std::stop_token& done) {
+          constexpr Seconds kTick{0.1};
           std::unique_lock lock(mutex_);
-          waiting_.wait_for(lock, done, timeout, [] { return false; });
-          if (done.stop_requested()) return;
+          for (Seconds left = timeout; left.count() > 0; left -= kTick) {
+            waiting_.wait_for(lock, done, std::min(left, kTick), [] { return false; });
+            if (done.stop_requested()) return;
+          }
           if (on_hang) on_hang(what);
           _exit(1);
         }) {}
