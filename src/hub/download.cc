@@ -41,10 +41,11 @@ class Download {
     {
       std::vector<std::jthread> workers;
       const std::uint64_t pieces = (size_ - next_ + kPieceBytes - 1) / kPieceBytes;
-      working_ = static_cast<int>(std::min<std::uint64_t>(pieces, connections_.size()));
+      const std::size_t count = std::min<std::uint64_t>(pieces, connections_.size());
+      working_ = count;  // counted down while later ones are still to be started
       try {
-        for (int i = 0; i < working_; ++i)
-          workers.emplace_back([this, i] { work(connections_[static_cast<std::size_t>(i)]); });
+        for (std::size_t i = 0; i < count; ++i)
+          workers.emplace_back([this, i] { work(connections_[i]); });
         report(on_bytes);
       } catch (...) {
         fail(std::current_exception());
@@ -232,7 +233,7 @@ class Download {
   std::deque<Piece> pieces_;   // in order; references to them stay
   std::uint64_t waiting_ = 0;  // bytes in pieces
   bool writable_ = true;
-  int working_ = 0;
+  std::size_t working_ = 0;
   std::exception_ptr fault_;
 };
 
