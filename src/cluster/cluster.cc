@@ -241,9 +241,9 @@ struct Cluster::Impl {
       if (missing.size() == before) pause(begun);
     }
   }
-  /// Lets others compute on this core: for the first 50 us by a moment, then by longer ones.
+  /// Lets others compute on this core: for the first 1 ms by a moment, then by longer ones.
   static void pause(Clock::time_point begun) {
-    if (since(begun) < Seconds(50e-6))
+    if (since(begun) < Seconds(1e-3))
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(20));
