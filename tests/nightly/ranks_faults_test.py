@@ -1,6 +1,7 @@
 """Ranks that are killed or stopped at random moments: all end in time, with a message, and no process is left.
 
-CANOPY_RANK_FAULTS: how often (20)."""
+CANOPY_RANK_FAULTS: how often (20). Each takes some 4 s, and ctest ends a test after 900: 200 are two runs of 100, of other
+CANOPY_RANK_FAULTS_SEEDs (1)."""
 import os
 import pathlib
 import random
