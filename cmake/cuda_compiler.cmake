@@ -19,12 +19,13 @@ function(canopy_cuda_fault version variable)
   set(${variable} "${fault}" PARENT_SCOPE)
 endfunction()
 
-# canopy_cuda_architectures(VERSION VARIABLE): Ampere to Hopper, with PTX for what is newer; Blackwell's workstation cards
-# where the compiler knows them, for they take seconds to compile that PTX when they first start.
-function(canopy_cuda_architectures version variable)
-  set(architectures 80-real 89-real 90)
+# canopy_cuda_code(VERSION VARIABLE): the option that asks for Ampere to Hopper, with PTX for what is newer; Blackwell's workstation
+# cards where the compiler knows them, for they take seconds to compile that PTX when they first start. All cards have the code of one
+# PTX: what the compiler writes for Hopper is the same, but for the name, and takes as long again.
+function(canopy_cuda_code version variable)
+  set(cards sm_80,sm_89,sm_90)
   if(version VERSION_GREATER_EQUAL 12.8)
-    list(APPEND architectures 120-real)
+    string(APPEND cards ",sm_120")
   endif()
-  set(${variable} "${architectures}" PARENT_SCOPE)
+  set(${variable} "--generate-code=arch=compute_80,code=[compute_80,${cards}]" PARENT_SCOPE)
 endfunction()

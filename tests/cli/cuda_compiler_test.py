@@ -6,8 +6,8 @@ from support import REPO, TempDirCase, main
 SCRIPT = """include("{repo}/cmake/cuda_compiler.cmake")
 canopy_cuda_version("{nvcc}" version)
 canopy_cuda_fault("${{version}}" fault)
-canopy_cuda_architectures("${{version}}" architectures)
-message("${{version}}|${{fault}}|${{architectures}}")
+canopy_cuda_code("${{version}}" code)
+message("${{version}}|${{fault}}|${{code}}")
 """
 
 
@@ -27,9 +27,10 @@ class CudaCompiler(TempDirCase):
         self.assertIn("CUDA 12 or newer", fault)
 
     def test_newer_ones_compile_for_the_gpus_that_they_know(self):
-        for release, architectures in (("12.0", "80-real;89-real;90"), ("12.6", "80-real;89-real;90"),
-                                       ("12.8", "80-real;89-real;90;120-real"), ("13.0", "80-real;89-real;90;120-real")):
-            self.assertEqual(self.asked(f"Cuda compilation tools, release {release}, V{release}.88"), [release, "", architectures])
+        for release, cards in (("12.0", "sm_80,sm_89,sm_90"), ("12.6", "sm_80,sm_89,sm_90"), ("12.8", "sm_80,sm_89,sm_90,sm_120"),
+                               ("13.0", "sm_80,sm_89,sm_90,sm_120")):
+            self.assertEqual(self.asked(f"Cuda compilation tools, release {release}, V{release}.88"),
+                             [release, "", f"--generate-code=arch=compute_80,code=[compute_80,{cards}]"])
 
     def test_one_that_does_not_say_is_tried(self):
         self.assertEqual(self.asked("clang version 18")[:2], ["", ""])

@@ -7,7 +7,7 @@ import unittest
 
 from support import REPO, main
 
-PTX = pathlib.Path(os.environ["CANOPY_BUILD"]) / "tests/ptx/kernels_90.ptx"
+PTX = pathlib.Path(os.environ["CANOPY_BUILD"]) / "tests/ptx/kernels.ptx"
 
 
 @unittest.skipUnless(PTX.exists(), "there is no CUDA compiler")

@@ -1,12 +1,9 @@
 // The tests of kernels, with kernels as nvcc wrote them down in PTX in place of those that the
 // host's compiler made. Of the environment:
 //   CANOPY_PTX       the file. Where there is none, as there was no CUDA compiler, the exit status
-//   is
-//                    77, for ctest to skip.
+//                    is 77, for ctest to skip.
 //   CANOPY_PTX_SEED  threads take turns at random, by this number
 //   CANOPY_PTX_ALL   not empty: each kernel of the file must have run
-//   CANOPY_PTX_DONE  a file of another architecture, with which the tests run, too: nothing is left
-//                    to do if the two have the same kernels
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +11,6 @@
 #include <iostream>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "tests/ptx/ptx_runner.h"
 
@@ -23,12 +19,6 @@ namespace {
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-/// Returns the text after the line that names the architecture.
-std::string kernels_of(const std::string& text) {
-  const std::size_t target = text.find(".target");
-  return text.substr(text.find('\n', target));
 }
 
 class FailedTests final : public canopy::ptx::Faults {
@@ -65,14 +55,9 @@ int main(int argc, char** argv) {
               << ")\n";
     return kSkipped;
   }
-  std::string text = canopy::ptx::read_text(file);
-  if (const std::string done = variable("CANOPY_PTX_DONE"); !done.empty())
-    if (kernels_of(text) == kernels_of(canopy::ptx::read_text(done))) {
-      std::cout << "the kernels are those of " << done << '\n';
-      return 0;
-    }
   FailedTests failed;
-  canopy::ptx::PtxRunner runner(std::move(text), {seed.empty() ? 0 : std::stoull(seed)}, failed);
+  canopy::ptx::PtxRunner runner(canopy::ptx::read_text(file),
+                                {seed.empty() ? 0 : std::stoull(seed)}, failed);
   testing::AddGlobalTestEnvironment(new EachKernelRan(runner.module()));
   return RUN_ALL_TESTS();
 }

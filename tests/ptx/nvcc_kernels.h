@@ -19,7 +19,7 @@ namespace canopy::ptx {
 class NvccKernels : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string file = CANOPY_PTX_FOLDER "/kernels_80.ptx";
+    const std::string file = CANOPY_PTX_FOLDER "/kernels.ptx";
     if (!std::filesystem::exists(file)) GTEST_SKIP() << "there is no CUDA compiler: no " << file;
     text_ = read_text(file);
   }
