@@ -12,8 +12,9 @@ from support import run
 OF_THIS_TEST = ("CANOPY_TEST", str(os.getpid()))  # in the environment of its ranks: other tests run the program, too
 # mpirun refuses root without these; a copy from another process's memory is refused in many containers. Open MPI does not free what it
 # makes: under AddressSanitizer leaks of ranks are its own, in modules without a name, and tests with ranks that are threads find ours.
+# What ThreadSanitizer says of it is named in a file.
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", OF_THIS_TEST[0]: OF_THIS_TEST[1],
-        "ASAN_OPTIONS": "detect_leaks=0"}
+        "ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": f"suppressions={pathlib.Path(__file__).with_name('open_mpi.tsan')}"}
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism", "none"]
 HAS_MPIRUN = shutil.which("mpirun") is not None
 
