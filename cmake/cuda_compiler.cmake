@@ -21,7 +21,8 @@ endfunction()
 
 # canopy_cuda_code(VERSION VARIABLE): the option that asks for Ampere to Hopper, with PTX for what is newer; Blackwell's workstation
 # cards where the compiler knows them, for they take seconds to compile that PTX when they first start. All cards have the code of one
-# PTX: what the compiler writes for Hopper is the same, but for the name, and takes as long again.
+# PTX, which tests run: for Hopper the compiler writes the same, but for the name, and takes as long again. For Blackwell CUDA 13.0 has
+# another backend; what it would gain there was not measured.
 function(canopy_cuda_code version variable)
   set(cards sm_80,sm_89,sm_90)
   if(version VERSION_GREATER_EQUAL 12.8)
