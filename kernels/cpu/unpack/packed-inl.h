@@ -106,7 +106,8 @@ struct LevelCodes {
   static constexpr int kShift = kPacksFp8<Format> ? kE4M3ExponentAt : 0;
   typename Format::template Codes<std::uint64_t> codes[kGroups];
   const std::byte* exceptions;
-  HWY_ALIGN uint8_t table[16];  // exponents by code; vectors look bytes up in sixteen
+  const std::byte *exceptions_end, *row_end;  // where bits are spread by an instruction
+  HWY_ALIGN uint8_t table[16];                // exponents by code; vectors look bytes up in sixteen
 
   HWY_INLINE explicit LevelCodes(const StoredRow& row, const typename Format::Block& block)
       : exceptions(read(row, block)) {
@@ -152,6 +153,8 @@ struct LevelCodes {
     }
     const size_t levels = (bit + 7) / 8 - begin;
     const bool sound = block.sound && Format::fills_tail(block, levels + left);
+    exceptions_end = block.tail + levels + left;
+    row_end = row.data + row.bytes;
     return sound ? block.tail + levels : nullptr;
   }
   /// Bits from `bit` of the row on, `count` of them at least; those past its end are zeros.
@@ -242,6 +245,31 @@ HWY_INLINE void unpack_block(const typename Format::Block& block, const Codes& c
 alignas(16) constexpr uint8_t kE4M3Rest[16] = {0,    1,    2,    3,    4,    5,    6,    7,
                                                0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87};
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && HWY_TARGET != HWY_AVX3_DL
+constexpr size_t kNibblesRead = 9;  // bytes that spread_nibbles() may read after the last one
+
+/// The nibbles at `from`, in turn, xor `instead`, for each bit of `places` that is set; zero for
+/// the others: four words of sixteen nibbles, the first, the third, the second and the fourth.
+HWY_INLINE PackedVec spread_nibbles(const uint8_t* from, std::uint64_t places, unsigned instead) {
+  constexpr std::uint64_t kEach = 0x1111111111111111u;
+  std::uint64_t words[4];
+  size_t count = 0;
+#pragma GCC unroll 4
+  for (std::uint64_t& word : words) {
+    const std::uint64_t ones = _pdep_u64(places, kEach);  // of the lower sixteen
+    const size_t shift = count % 2 * 4;
+    const std::uint64_t next =
+        format::load_u64(reinterpret_cast<const std::byte*>(from + count / 2)) >> shift |
+        std::uint64_t{from[count / 2 + 8]} << 1 << (63 - shift);
+    word = _pdep_u64(next, ones * 15) ^ ones * instead;
+    count += static_cast<size_t>(std::popcount(places & 0xffff));
+    places >>= 16;
+  }
+  const auto word = [&](size_t i) { return static_cast<long long>(words[i]); };
+  return PackedVec{_mm256_set_epi64x(word(3), word(1), word(2), word(0))};
+}
+#endif
+
 /// Writes a sound block of FP8.
 template <class Format, class Codes>
 requires(kPacksFp8<Format>) HWY_INLINE
@@ -274,6 +302,37 @@ requires(kPacksFp8<Format>) HWY_INLINE
   constexpr size_t kStep = hn::MaxLanes(PackedBytes());
   const hn::Repartition<std::uint16_t, PackedBytes> words;
   const auto nibble = hn::Set(bytes, 0x0f);
+  const auto upper = [&](PackedVec two) HWY_ATTR {
+    return hn::And(hn::BitCast(bytes, hn::ShiftRight<4>(hn::BitCast(words, two))), nibble);
+  };
+  const auto put = [&](PackedVec exponent, PackedVec nibbles, size_t to) HWY_ATTR {
+    hn::StoreU(hn::Or(exponent, hn::TableLookupBytes(rests, nibbles)), bytes, out + to);
+  };
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  static_assert(Format::kLevels == 2);
+  constexpr size_t kLastOpen = 4;  // the code of a weight that both levels leave open
+  uint8_t copy[kBlock / 2 + Format::kBlockGroups + kNibblesRead];
+  if (static_cast<size_t>(codes.row_end - codes.exceptions_end) < kNibblesRead) {
+    const auto count = static_cast<size_t>(codes.exceptions_end - codes.exceptions);
+    std::memcpy(copy, exceptions, count);
+    std::memset(copy + count, 0, kNibblesRead);
+    exceptions = copy;
+  }
+  for (size_t g = 0; g < groups; ++g, out += kColumns) {
+    const std::uint64_t others = codes.exceptions_in(g);
+    const PackedVec change =
+        spread_nibbles(exceptions, others, codes.table[kLastOpen] >> kE4M3ExponentAt);
+    exceptions += Format::exception_bytes(std::popcount(others));
+    const auto exponent = [&](size_t i, PackedVec changes) HWY_ATTR {
+      const auto shifted = hn::ShiftLeft<kE4M3ExponentAt>(hn::BitCast(words, changes));
+      return hn::Xor(exponents_at(codes, g, i), hn::BitCast(bytes, shifted));
+    };
+    const PackedVec even = hn::And(change, nibble), odd = upper(change);
+    const auto two = hn::LoadU(bytes, rest_of<Format>(block, g));
+    put(exponent(0, hn::InterleaveLower(bytes, even, odd)), hn::And(two, nibble), 0);
+    put(exponent(kStep, hn::InterleaveUpper(bytes, even, odd)), upper(two), kHalf);
+  }
+#else
   HWY_ALIGN uint8_t exponents[kBlock];  // all of them first, as those of BF16
   for (size_t g = 0; g < groups; ++g) {
     uint8_t* const to = exponents + g * kColumns;
@@ -290,15 +349,11 @@ requires(kPacksFp8<Format>) HWY_INLINE
   for (size_t g = 0; g < groups; ++g)
     for (size_t i = 0; i < kHalf; i += kStep) {
       const auto two = hn::LoadU(bytes, rest_of<Format>(block, g) + i);
-      const auto high = hn::BitCast(bytes, hn::ShiftRight<4>(hn::BitCast(words, two)));
       const size_t at = g * kColumns + i;
-      const auto put = [&](size_t to, PackedVec nibbles) HWY_ATTR {
-        const auto rest = hn::TableLookupBytes(rests, hn::And(nibbles, nibble));
-        hn::StoreU(hn::Or(hn::Load(bytes, exponents + to), rest), bytes, out + to);
-      };
-      put(at, two);
-      put(at + kHalf, high);
+      put(hn::Load(bytes, exponents + at), hn::And(two, nibble), at);
+      put(hn::Load(bytes, exponents + at + kHalf), upper(two), at + kHalf);
     }
+#endif
 #endif
 }
 
