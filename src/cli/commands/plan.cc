@@ -231,7 +231,7 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
         {"weights_per_second", 1 / form.cost.per_weight.count()},
         {"seconds_per_token", form.seconds ? json(*form.seconds) : json()}};
   if (!packing.forms.empty())
-    out["packing"]["pays"] = form_name(best_form(packing.forms).cost.dtype);
+    out["packing"]["pays"] = form_name(best_form(packing.forms, packing.now).cost.dtype);
   if (const ExpertReads& experts = plan.weights.experts; experts.bytes > 0)
     out["experts"] = {{"stay", experts.stay},
                       {"of", experts.layers * experts.count},

@@ -90,14 +90,16 @@ OtherForm other_form(const SweepLayout& target, const HardwareProfile& profile,
           std::move(changed)};
 }
 
-const FormSeconds& best_form(const std::vector<FormSeconds>& forms) {
-  constexpr double kWorthwhile = .99;
-  const FormSeconds* best = nullptr;
-  for (const FormSeconds& form : forms)
-    if (form.seconds && (best == nullptr || *form.seconds < kWorthwhile * *best->seconds))
-      best = &form;
-  require(best != nullptr, "a model that is planned fits in the form that it has");
-  return *best;
+const FormSeconds& best_form(const std::vector<FormSeconds>& forms, DType now) {
+  constexpr double kWorthwhile = .95;  // predictions may be off by so much
+  const FormSeconds *present = nullptr, *best = nullptr;
+  for (const FormSeconds& form : forms) {
+    if (!form.seconds) continue;
+    if (form.cost.dtype == now) present = &form;
+    if (best == nullptr || *form.seconds < *best->seconds) best = &form;
+  }
+  require(present != nullptr, "a model that is planned fits in the form that it has");
+  return *best->seconds < kWorthwhile * *present->seconds ? *best : *present;
 }
 
 std::string form_name(DType form) {
@@ -115,7 +117,7 @@ std::string packing_words(const std::vector<FormSeconds>& forms, DType now) {
              fixed(form.cost.bits, 2) + " bits a weight) at " +
              fixed(1e-9 * bytes / form.cost.per_weight.count(), 1) + " GB/s of " + of +
              (form.seconds ? "" : ", which does not fit");
-  const DType best = best_form(forms).cost.dtype;
+  const DType best = best_form(forms, now).cost.dtype;
   if (best == now) return words + "; no other form pays here";
   return words + "; here " +
          (is_packed(best) ? "canopy pack --codec " + form_name(best)

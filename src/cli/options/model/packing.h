@@ -34,9 +34,9 @@ struct FormSeconds {
   CodecCost cost;
   std::optional<double> seconds;
 };
-/// The form that pays: the fastest, but a form with more work, further down the list, only where it
-/// is a hundredth faster. One of them must fit.
-const FormSeconds& best_form(const std::vector<FormSeconds>& forms);
+/// The form that pays: the fastest where it is predicted to be faster than `now`, which must fit,
+/// by more than predictions may be off, else `now`.
+const FormSeconds& best_form(const std::vector<FormSeconds>& forms, DType now);
 /// Says in a line what bits and speed each form has here, and which pays.
 std::string packing_words(const std::vector<FormSeconds>& forms, DType now);
 
