@@ -12,7 +12,7 @@ constexpr double kText = 1024, kWindow = 256;  // tokens
 
 /// Samples of a target with one layer that sees all and one with a window, and of a draft:
 /// attention takes `once` and `per_row` seconds for each token that is seen.
-MeasuredSamples timed(double once, double per_row) {
+MeasuredSamples timed(double once, double per_row, bool of_many = true) {
   MeasuredSamples samples;
   const auto add = [&](std::string_view name, double x, double t) {
     samples.add(name, {x, Seconds(t)});
@@ -27,6 +27,7 @@ MeasuredSamples timed(double once, double per_row) {
   for (int round = 0; round < 3; ++round)
     for (const double text : {0.0, kText})
       for (const bool many : {false, true}) {
+        if (many && !of_many) continue;
         const double rows = many ? kRowsAfterText : 1;
         const auto of = [&](double seen) { return seen * (once + rows * per_row); };
         const char* const name = many ? canopy::kText : kTextOfOne;
@@ -53,6 +54,15 @@ TEST(FittedCosts, TellWhatATextCostsOnceFromWhatEachRowAdds) {
        {profile.layers[0].context, profile.layers[1].context, profile.drafting.value().context}) {
     EXPECT_NEAR(cost.once.count(), 3e-8, 1e-12);
     EXPECT_NEAR(cost.per_row.count(), 1e-8, 1e-12);
+  }
+}
+
+TEST(FittedCosts, WithoutRoomForManyRowsEachIsTakenToCostWhatOneDoes) {
+  const HardwareProfile profile = profile_of(timed(3e-8, 1e-8, false));
+  for (const ContextCost& cost :
+       {profile.layers[0].context, profile.layers[1].context, profile.drafting.value().context}) {
+    EXPECT_EQ(cost.once, Seconds(0));
+    EXPECT_NEAR(cost.per_row.count(), 4e-8, 1e-12);
   }
 }
 

@@ -108,6 +108,28 @@ std::size_t rounds(const MeasuredSamples& samples, int rows) {
   return samples.times("arithmetic", rows).size();
 }
 
+TEST(Hardware, ABudgetWithRoomForAFewRowsIsMeasuredWithThose) {
+  int narrow = 0;
+  for (std::uint64_t memory = 32 << 20; memory < 512 << 20; memory += 1 << 18) {
+    SCOPED_TRACE(memory);
+    MeasuredSamples samples;
+    HardwareProfile profile;
+    try {
+      profile = measure_hardware(tiny_models(true), in_memory(memory), samples, {.most_time = {}})
+                    .profile;
+    } catch (const BudgetError&) {
+      continue;
+    }
+    EXPECT_GT(profile.layers[0].attention.at(1).count(), 0);
+    EXPECT_TRUE(profile.drafting.has_value());
+    EXPECT_EQ(samples.all("text of one row").size(), 2u);
+    EXPECT_EQ(samples.all("draft text of one row").size(), 2u);
+    if (!samples.all("draft text").empty()) break;  // there is room for many rows, too
+    ++narrow;
+  }
+  EXPECT_GT(narrow, 0);
+}
+
 TEST(Hardware, WithoutTimeItMeasuresWhatIsNeededAloneAndSaysSo) {
   MeasuredSamples samples;
   const HardwareMeasurement done =

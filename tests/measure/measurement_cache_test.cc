@@ -86,7 +86,7 @@ TEST_F(KeptProfile, ADamagedCutMeasurementIsNamedAndBegunAnew) {
 TEST_F(KeptProfile, ACutMeasurementThatCannotBeUsedIsForgotten) {
   std::filesystem::create_directories(cut().parent_path());
   MeasuredSamples samples;  // all of no text and none after one: no measurement has that
-  for (int round = 0; round < 3; ++round) samples.add("text", {0, Seconds(1e-6)});
+  for (int round = 0; round < 3; ++round) samples.add("text of one row", {0, Seconds(1e-6)});
   std::ofstream(cut()) << samples.to_json(measured_code());
   EXPECT_THROW(find(), Error);
   EXPECT_FALSE(std::filesystem::exists(cut()));

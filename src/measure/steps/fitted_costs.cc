@@ -33,18 +33,22 @@ Seconds slope_of(std::span<const Sample> samples, int window) {
 }
 
 /// Forwards of which one was timed with one row, and with kRowsAfterText; `before` it others of a
-/// row each.
-ContextCost context_cost(Seconds of_one, Seconds of_many, int before) {
-  const Seconds per_row = std::max(Seconds(0), (of_many - of_one) / (kRowsAfterText - 1));
-  return {std::max(Seconds(0), of_one / (1 + before) - per_row), per_row};
+/// row each. Where there was no room for so many rows, each is taken to cost what one does.
+ContextCost context_cost(std::span<const Sample> of_one, std::span<const Sample> of_many,
+                         int window, int before) {
+  const Seconds one = slope_of(of_one, window);
+  if (of_many.empty()) return {Seconds(0), one / (1 + before)};
+  const Seconds per_row =
+      std::max(Seconds(0), (slope_of(of_many, window) - one) / (kRowsAfterText - 1));
+  return {std::max(Seconds(0), one / (1 + before) - per_row), per_row};
 }
 
 /// Puts the costs of a text to a kind of layer. `window`: as slope_of()'s.
 void put_context(const MeasuredSamples& samples, std::size_t kind, int window,
                  HardwareProfile::LayerCosts& layer) {
   const auto cost = [&](const char* of_one, const char* of_many) {
-    return context_cost(slope_of(samples.all(of_kind(of_one, kind)), window),
-                        slope_of(samples.all(of_kind(of_many, kind)), window), 0);
+    return context_cost(samples.all(of_kind(of_one, kind)), samples.all(of_kind(of_many, kind)),
+                        window, 0);
   };
   layer.context = cost(kTextOfOne, kText);
   if (!samples.all(of_kind(kTextAtRest, kind)).empty())
@@ -106,11 +110,10 @@ void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kind
   std::vector<Seconds> verify = samples.times(kVerify, 1);
   require(!verify.empty(), "verification was not timed");
   profile.verify = median(std::move(verify));
-  if (samples.all(kDraftText).empty()) return;
+  if (samples.all(kDraftTextOfOne).empty()) return;
   profile.drafting = {level_curve(samples.all(name_of(Drawing::kTopK))),
                       level_curve(samples.all(name_of(Drawing::kSequoia))),
-                      context_cost(slope_of(samples.all(kDraftTextOfOne), 0),
-                                   slope_of(samples.all(kDraftText), 0), 1)};
+                      context_cost(samples.all(kDraftTextOfOne), samples.all(kDraftText), 0, 1)};
 }
 
 }  // namespace canopy

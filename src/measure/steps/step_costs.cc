@@ -166,11 +166,13 @@ class StepCosts {
     if (texts_timed() >= static_cast<std::size_t>(round)) return;
     step("attention to a long text", [&] { time_text(kTextOfOne, kText); });
   }
-  /// Adds all of it or nothing: a measurement that is cut goes on with what is there.
+  /// Adds all of it or nothing: a measurement that is cut goes on with what is there. Of many rows
+  /// where there is room for them.
   void time_text(const char* of_one, const char* of_many) {
     std::vector<std::pair<std::string, Sample>> timed;
     for (const int text : {0, long_text()})
       for (const auto& [name, rows] : {std::pair(of_one, 1), std::pair(of_many, kRowsAfterText)}) {
+        if (!can_sweep(rows)) continue;
         std::map<std::size_t, std::vector<Seconds>> by_kind;
         for (const Times::OfUnit& unit : sweep(rows, text).units)
           if (unit.kind == UnitKind::kAttention) by_kind[unit.layer_kind].push_back(unit.time);
@@ -186,7 +188,8 @@ class StepCosts {
     std::size_t fewest = kRounds;
     for (int layer = 0; layer < config.layers; ++layer)
       if (config.layer(layer).attention)
-        fewest = std::min(fewest, samples_.times(of_kind(kText, config.kind(layer)), 0).size());
+        fewest =
+            std::min(fewest, samples_.times(of_kind(kTextOfOne, config.kind(layer)), 0).size());
     return fewest;
   }
 
@@ -224,10 +227,10 @@ class StepCosts {
   }
 
   void time_draft_text(int round) {
-    if (samples_.times(kDraftText, 0).size() >= static_cast<std::size_t>(round)) return;
+    if (samples_.times(kDraftTextOfOne, 0).size() >= static_cast<std::size_t>(round)) return;
     step("the draft after a long text", [&] {
+      if (can_grow(kRowsAfterText)) time_draft_text(kDraftText, kRowsAfterText);
       time_draft_text(kDraftTextOfOne, 1);
-      time_draft_text(kDraftText, kRowsAfterText);
     });
   }
   void time_draft_text(const char* name, int width) {

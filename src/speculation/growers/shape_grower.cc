@@ -154,6 +154,7 @@ std::vector<Draft> ShapeGrower::grow(Transformer& model, std::span<const Request
       add_children(layout_.levels, drafts, stream);
     }
   } catch (...) {
+    finish_quietly(stream);  // what is queued uses memory of this grower and of its caller
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].kv->truncate(length[r]);
     throw;
   }
