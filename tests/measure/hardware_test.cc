@@ -147,6 +147,21 @@ TEST(Hardware, WithoutTimeItMeasuresWhatIsNeededAloneAndSaysSo) {
   EXPECT_NE(done.notes.at(1).find("where nothing is read"), std::string::npos) << done.notes[1];
 }
 
+TEST(Hardware, OneSizeBeyondTheFirstThatTakesLongerThanTheLinkIsNeededButNotOfTheDraft) {
+  MeasuredSamples samples;
+  samples.add("link", {1e15, Seconds(1)});
+  samples.add("arithmetic", {1, Seconds(1e-9)});
+  samples.add("arithmetic", {4, Seconds(1e-9)});
+  samples.add("arithmetic", {16, Seconds(1e-3)});
+  measure_hardware(tiny_models(true), in_memory(512 << 20), samples, {.most_time = {}});
+  EXPECT_EQ(rounds(samples, 64), 1u);
+  EXPECT_EQ(rounds(samples, 256), 0u);
+  for (const char* level : {"level, greedy", "level, sampled"}) {
+    EXPECT_GE(samples.times(level, 16).size(), 1u) << level;
+    EXPECT_EQ(samples.times(level, 64).size(), 0u) << level;
+  }
+}
+
 TEST(Hardware, WithTimeItMeasuresMoreSizesAndThrice) {
   MeasuredSamples samples;
   const HardwareMeasurement done = measure_hardware(

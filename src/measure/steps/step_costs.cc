@@ -83,21 +83,23 @@ class StepCosts {
  private:
   // ---- the order
 
+  /// Sizes up to the first whose arithmetic takes longer than the link, and the next: curves go on
+  /// straight from the last two, and trees are chosen among those sizes.
   void time_needed() {
-    int before = 0;
+    int before = 0, widest_level = 0;
     for (const int rows : kFewRows) {
       if (!can_sweep(rows) || too_long(rows)) break;
       time_sweep(rows, 1);
       if (before > 0 && disturbed(rows, before)) time_sweep(rows, 2);
-      if (enough(rows, 1)) break;
-      before = rows;
+      if (before > 0 && enough(before, 1)) break;
+      before = widest_level = rows;
     }
     time_text(1);
     time_verification();
     if (!m_.draft()) return;
     m_.set_drafter(nullptr);  // the parts timed next take its place in the plan
     draft_kv_.emplace(device(), m_.draft()->config(), plan_.slots, plan_.kv, plan_.kv_room().nodes);
-    time_levels(kFewRows, 1);
+    time_levels(kFewRows, 1, widest_level);
     time_draft_text(1);
   }
 
@@ -108,14 +110,15 @@ class StepCosts {
     }
     time_text(round);
     if (!m_.draft()) return;
-    time_levels(kRows, round);
+    time_levels(kRows, round, widest_sweep());
     time_draft_text(round);
   }
 
-  void time_levels(std::span<const int> widths, int round) {
+  void time_levels(std::span<const int> widths, int round, int widest) {
     for (const int width : widths)
       for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia})
-        if (can_grow(width) && !level_too_long(drawing, width)) time_level(drawing, width, round);
+        if (width <= widest && can_grow(width) && !level_too_long(drawing, width))
+          time_level(drawing, width, round);
   }
 
   /// One step, unless what is needed is there and no time is left for one as long as any before.
@@ -244,9 +247,7 @@ class StepCosts {
   // ---- when to stop
 
   bool can_sweep(int rows) const { return rows <= plan_.target_limits.max_logit_rows; }
-  bool can_grow(int width) const {
-    return width <= widest_sweep() && two_levels(width).size() <= plan_.policy.shape.size();
-  }
+  bool can_grow(int width) const { return two_levels(width).size() <= plan_.policy.shape.size(); }
   int widest_sweep() const {
     double widest = 0;
     for (const Sample& sample : samples_.all(kArithmetic)) widest = std::max(widest, sample.x);
