@@ -3,13 +3,21 @@
 #include <algorithm>
 #include <numeric>
 
+#include "planner/curve.h"
 #include "src/base/error.h"
 
 namespace canopy {
 
+namespace {
+
+constexpr int kPricedParts = 8;  // of a tree's size: between them its cost is taken to be straight
+
+}  // namespace
+
 GrowthPrices growth_prices(const CostModel& cost, const WeightPlan& weights, StepQuery step,
                            double tokens) {
   require(step.valued.has_value(), "growth prices: a step without valued trees");
+  const int nodes = step.shape->size();
   const Seconds whole = cost.step(step, weights).step;
   if (!(whole.count() > 0)) return {};
   const auto in_tokens = [&](Seconds more) { return std::max(0.0, tokens * (more / whole)); };
@@ -17,12 +25,17 @@ GrowthPrices growth_prices(const CostModel& cost, const WeightPlan& weights, Ste
   StepQuery other = step;
   ++other.valued->forwards;
   prices.forward = in_tokens(cost.step(other, weights).step - whole);
-  // A row less of each text; its price does not depend on where the row would hang.
-  const TreeShape smaller = TreeShape::chain(std::max(2, step.shape->size() - 1));
-  if (smaller.size() >= step.shape->size()) return prices;
   other = step;
-  other.shape = &smaller;
-  prices.node = in_tokens(whole - cost.step(other, weights).step);
+  std::vector<Sample> sizes{{static_cast<double>(nodes), whole}};
+  for (int part = 0; part < kPricedParts; ++part) {
+    // Rows cost the same wherever they hang.
+    const TreeShape smaller = TreeShape::chain(std::max(2, nodes * part / kPricedParts));
+    if (smaller.size() >= nodes || sizes.back().x == smaller.size()) continue;
+    other.shape = &smaller;
+    sizes.push_back({static_cast<double>(smaller.size()), cost.step(other, weights).step});
+  }
+  const Curve curve = Curve::fit(sizes);
+  for (int n = 1; n <= nodes; ++n) prices.trees.push_back(in_tokens(curve.at(n) - curve.at(1)));
   return prices;
 }
 

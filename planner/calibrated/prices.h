@@ -7,8 +7,8 @@
 
 namespace canopy {
 
-/// Prices at a step's predicted costs, where a text gains `tokens` of each sweep. The step has the
-/// forwards of valued trees. Throws Error like CostModel::step.
+/// Prices at the predicted costs of this step, and of smaller trees, where a text gains `tokens` of
+/// each sweep. The step has the forwards of valued trees. Throws Error like CostModel::step.
 GrowthPrices growth_prices(const CostModel& cost, const WeightPlan& weights, StepQuery step,
                            double tokens);
 

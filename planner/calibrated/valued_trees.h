@@ -20,8 +20,8 @@ TreeRoom with_valued_rows(TreeRoom room, int texts);
 
 /// Costs that a valued tree grows by, in tokens: what a sweep gains in the same seconds. (V4)
 struct GrowthPrices {
-  double node = 0;     // one more of a text, of the sweep
-  double forward = 0;  // of the draft, one more, a text's part of it
+  std::vector<double> trees;  // of one node, two, ... of each text, the first 0; none: all are free
+  double forward = 0;         // of the draft, one more, a text's part of it
   bool operator==(const GrowthPrices&) const = default;
 };
 

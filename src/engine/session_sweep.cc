@@ -98,7 +98,7 @@ void Session::Impl::price_trees(const TreeShape& shape) {
   step.sampled = m.sampled;
   step.valued = valued_forwards(shape, step.tokens);
   GrowthPrices prices = growth_prices(*m.plan.cost, m.plan.weights, step, step.tokens);
-  if (!m.plan.adaptive) prices.node = 0;  // a size that is asked for is grown
+  if (!m.plan.adaptive) prices.trees.clear();  // a size that is asked for is grown
   m.drafter->set_prices(prices);
 }
 

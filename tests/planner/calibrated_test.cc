@@ -259,12 +259,32 @@ TEST(GrowthPrices, AreWhatTheSameSecondsBringAtThePaceOfTheSweeps) {
   const GrowthPrices prices = growth_prices(cost, weights, step, 5);
   // A forward of four rows takes 9 ms and .1 ms a row; a node .2 ms in each layer, .3 in the head.
   EXPECT_NEAR(prices.forward, 5 * (9e-3 + 4e-4) / whole.count(), 1e-6);
-  EXPECT_NEAR(prices.node, 5 * (kLayers * 2e-4 + 3e-4 + 1e-6) / whole.count(), 1e-3);
+  ASSERT_EQ(prices.trees.size(), 32u);
+  EXPECT_EQ(prices.trees[0], 0);
+  EXPECT_EQ(prices.trees[1], 0);  // the least tree is there anyway
+  for (std::size_t n = 2; n < 32; ++n)
+    EXPECT_NEAR(prices.trees[n] - prices.trees[n - 1],
+                5 * (kLayers * 2e-4 + 3e-4 + 1e-6) / whole.count(), 1e-3);
   // While bytes travel nothing costs anything.
   weights = made_up_weights(std::uint64_t{8} << 30);
   weights.ring_bytes = std::uint64_t{8} << 30;
   EXPECT_NEAR(growth_prices(cost, weights, step, 5).forward, 0, 1e-9);
-  EXPECT_NEAR(growth_prices(cost, weights, step, 5).node, 0, 1e-9);
+  EXPECT_NEAR(growth_prices(cost, weights, step, 5).trees.back(), 0, 1e-9);
+}
+
+TEST(GrowthPrices, AreNothingForNodesThatTheLinkHidesInATreeThatComputesLonger) {
+  const CostModel cost(made_up_profile());
+  const TreeShape shape = TreeShape::chain(256);
+  const StepQuery step{
+      .shape = &shape, .tokens = 5, .sampled = false, .valued = ValuedForwards{8, 4}};
+  WeightPlan weights = made_up_weights(500'000'000);
+  weights.ring_bytes = 500'000'000;
+  const GrowthPrices prices = growth_prices(cost, weights, step, 5);
+  // .5 s of the link are 43 ms and 4.3 ms a node, after .09 s of drafting: 85 nodes.
+  EXPECT_NEAR(prices.trees[63], 0, 1e-9);
+  const Seconds whole = cost.step(step, weights).step;
+  EXPECT_NEAR(prices.trees[255] - prices.trees[128], 5 * 127 * 4.3e-3 / whole.count(), 2e-2);
+  EXPECT_NEAR(prices.trees[255], 5 * (1 - .5 / whole.count()), 2e-2);
 }
 
 TEST(RecentTokens, AreThoseOfTheLastSweeps) {

@@ -77,7 +77,11 @@ struct ByThePage {
   ByThePage(const ValuedGrower::Limits& limits, const ChanceVector& w, const Model& draft) {
     std::vector<Node> all;
     std::vector<double> value{1};
-    double theta = limits.node_price;
+    const auto price = [&](std::size_t below) {
+      const std::vector<double>& trees = limits.prices.trees;
+      return trees.empty() ? 0 : trees.at(below + 1) - trees.at(below);
+    };
+    const auto most = static_cast<std::size_t>(limits.nodes - 1);
     const auto add_children = [&](int of) {
       const BestTokens best = valued_best(draft(run[static_cast<std::size_t>(of)]));
       for (int rank = 1; rank <= best.row.count; ++rank) {
@@ -88,22 +92,28 @@ struct ByThePage {
             value[static_cast<std::size_t>(of)] * std::min(.995, 1 / (1 + std::exp(-odds)));
         Text path = run[static_cast<std::size_t>(of)];
         path.push_back(best.tokens[static_cast<std::size_t>(rank) - 1]);
-        if (child > theta) all.push_back({path, child, of, rank});
+        all.push_back({path, child, of, rank});
       }
     };
     add_children(0);
     while (true) {
-      std::vector<Node> chosen;
-      for (const Node& one : all)
-        if (one.value > limits.node_price) chosen.push_back(one);
+      std::vector<Node> chosen = all;
       std::sort(chosen.begin(), chosen.end(), [](const Node& a, const Node& b) {
         if (a.value != b.value) return a.value > b.value;
         if (a.path.size() != b.path.size()) return a.path.size() < b.path.size();
         return a.parent != b.parent ? a.parent < b.parent : a.rank < b.rank;
       });
-      const auto most = static_cast<std::size_t>(limits.nodes - 1);
       if (chosen.size() > most) chosen.resize(most);
-      theta = chosen.size() == most && most > 0 ? chosen.back().value : limits.node_price;
+      std::vector<double> gains{0};  // of the first ones
+      for (std::size_t i = 0; i < chosen.size(); ++i)
+        gains.push_back(gains.back() + chosen[i].value - price(i));
+      chosen.resize(
+          static_cast<std::size_t>(std::max_element(gains.begin(), gains.end()) - gains.begin()));
+      double theta = 0;
+      if (chosen.size() < most)
+        theta = price(chosen.size());
+      else if (most > 0)
+        theta = chosen.back().value;
       tree.clear();
       expected = 1;
       for (const Node& one : chosen) tree.insert(one.path), expected += one.value;
@@ -118,7 +128,7 @@ struct ByThePage {
         next.push_back(one);
         gain += .75 * one.value - theta;
       }
-      if (next.empty() || forwards == limits.forwards || !(gain > limits.forward_price)) return;
+      if (next.empty() || forwards == limits.forwards || !(gain > limits.prices.forward)) return;
       ++forwards;
       const auto first = static_cast<int>(run.size());
       for (const Node& one : next) run.push_back(one.path), value.push_back(one.value);
@@ -147,8 +157,15 @@ TEST(ValuedGrower, IsTheRuleOfItsPage) {
     limits.rows = 1 + static_cast<int>(random() % 5);
     limits.run = 1 + static_cast<int>(random() % 60);
     limits.forwards = static_cast<int>(random() % 12);
-    if (seed % 2 == 0) limits.node_price = .01 * static_cast<double>(random() % 10);
-    if (seed % 3 == 0) limits.forward_price = .01 * static_cast<double>(random() % 20);
+    if (seed % 2 == 0) {  // at first less, at first more than afterwards
+      const double early = .01 * static_cast<double>(random() % 10),
+                   late = .01 * static_cast<double>(random() % 10);
+      const auto turn = static_cast<int>(random() % 40);
+      limits.prices.trees = {0};
+      for (int n = 2; n <= limits.nodes; ++n)
+        limits.prices.trees.push_back(limits.prices.trees.back() + (n < turn ? early : late));
+    }
+    if (seed % 3 == 0) limits.prices.forward = .01 * static_cast<double>(random() % 20);
     ValuedGrower grower(0, limits, w);
     const Grown grown = grow_valued(grower, draft);
     const ByThePage page(limits, w, draft);
@@ -188,7 +205,7 @@ TEST(ValuedGrower, ByRankAloneMakesTheBestTree) {
     by_rank.accept.push_back(chance_of(w, chance_features(valued_best(draft({})).row, rank)));
   for (const int nodes : {1, 2, 3, 7, 16, 50})
     for (const int rows : {1, 4, 1000}) {
-      ValuedGrower grower(0, {nodes, rows, 100000, 1000, 0, 0}, w);
+      ValuedGrower grower(0, {nodes, rows, 100000, 1000}, w);
       const TokenTree tree = grow_valued(grower, draft).tree.tree;
       std::vector<NodeId> parents;
       for (NodeId node = 0; node < tree.size(); ++node) parents.push_back(tree.parent(node));
@@ -207,8 +224,11 @@ TEST(ValuedGrower, ByRankAloneMakesTheBestTree) {
 
 TEST(ValuedGrower, StopsWhereNodesOrForwardsCostMoreThanTheyBring) {
   const Model draft = [](const Text&) { return std::vector<double>{.6, .3, .1}; };
-  const auto grown = [&](double node, double forward) {
-    ValuedGrower grower(0, {1000, 1, 2000, 1000, node, forward}, kDraftsOwn);
+  // Each node after the first `free` ones costs `node`.
+  const auto grown = [&](double node, double forward, int free = 1) {
+    GrowthPrices prices{{}, forward};
+    for (int n = 1; n <= 1000; ++n) prices.trees.push_back(node * std::max(0, n - free));
+    ValuedGrower grower(0, {1000, 1, 2000, 1000, prices}, kDraftsOwn);
     return grow_valued(grower, draft);
   };
   for (const double price : {.05, .2, .5, .7}) {
@@ -224,6 +244,9 @@ TEST(ValuedGrower, StopsWhereNodesOrForwardsCostMoreThanTheyBring) {
   // The first forward would run a node worth .6: its children gain .45.
   EXPECT_EQ(grown(0, .4499).forwards, 2);
   EXPECT_EQ(grown(0, .4501).forwards, 1);
+  // Nodes that cost nothing are there, whatever the next one would cost.
+  EXPECT_EQ(grown(.7, 0, 9).tree.tree.size(), 9);
+  EXPECT_EQ(grown(.2, 0, 3).tree.tree.size(), grown(.2, 0).tree.tree.size());
 }
 
 /// Two steps, the second by what the first has shown, with the children of the rule. Adds how often
@@ -282,8 +305,8 @@ TEST(ValuedGrower, KeepsTheTargetsDistributionWhateverTheWeightsAre) {
                 draft = random_model(3, 2 * seed + 1, 1, 1);
     Texts alone;
     continue_alone(target, {}, 1, 8, alone);
-    const ValuedGrower::Limits limits{
-        2 + static_cast<int>(seed % 5), 1 + static_cast<int>(seed % 2), 20, 2, 0, 0};
+    const ValuedGrower::Limits limits{2 + static_cast<int>(seed % 5),
+                                      1 + static_cast<int>(seed % 2), 20, 2};
     const Texts texts =
         valued_steps(limits, random_chance_weights(random), target, draft, 8, dropped);
     EXPECT_LT(distance(alone, texts), kExact);
@@ -292,7 +315,7 @@ TEST(ValuedGrower, KeepsTheTargetsDistributionWhateverTheWeightsAre) {
 }
 
 TEST(ValuedGrower, RefusesRowsThatItDidNotAskFor) {
-  ValuedGrower grower(0, {4, 1, 10, 3, 0, 0}, kDraftsOwn);
+  ValuedGrower grower(0, {4, 1, 10, 3}, kDraftsOwn);
   const BestTokens best = valued_best({.5, .5});
   const DraftedRow two[] = {{{}, {}, &best}, {{}, {}, &best}};
   EXPECT_THROW(grower.take(two), Error);

@@ -136,8 +136,7 @@ std::vector<Draft> ModelDrafter::grow_valued(std::span<const DraftRequest> reque
     state.kind = chance_kind(static_cast<double>(texts[r].sampling.temperature));
     growers.push_back(std::make_unique<ValuedGrower>(
         texts[r].pending.back(),
-        ValuedGrower::Limits{shape.size(), rows, run, config_.growth.forwards, prices_.node,
-                             prices_.forward},
+        ValuedGrower::Limits{shape.size(), rows, run, config_.growth.forwards, prices_},
         learner_->weights(state.kind)));
     valued.push_back({texts[r], growers.back().get()});
   }

@@ -20,28 +20,38 @@ ValuedGrower::ValuedGrower(TokenId root, const Limits& limits, const ChanceVecto
     : root_(root), limits_(limits), weights_(weights), value_{1}, depth_{0} {
   require(limits.nodes >= 1 && limits.rows >= 1 && limits.run >= 1,
           "draft: a valued tree has a root, and forwards have rows");
-  least_ = std::max(limits.node_price, 0.0);
+  least_ = price_after(0);
+}
+
+double ValuedGrower::price_after(std::size_t below) const {
+  const std::vector<double>& trees = limits_.prices.trees;
+  return below + 1 < trees.size() ? trees[below + 1] - trees[below] : 0;
 }
 
 void ValuedGrower::add_children(int parent, const BestTokens& best) {
   const int depth = depth_[at(parent)] + 1;
   for (int rank = 1; rank <= best.row.count; ++rank) {
     const double value = value_[at(parent)] * chance_of(weights_, chance_features(best.row, rank));
-    if (value > least_)  // not so for what is no number
-      tree_.push_back({best.tokens[at(rank - 1)], parent, rank, depth, value, -1});
+    if (value > last_)  // not so for what is no number
+      best_first_.push_back({best.tokens[at(rank - 1)], parent, rank, depth, value, -1});
   }
 }
 
 void ValuedGrower::keep_best() {
   // A child is worth less than its parent, so what comes first is a tree.
-  std::sort(tree_.begin(), tree_.end(), [](const Candidate& a, const Candidate& b) {
+  std::sort(best_first_.begin(), best_first_.end(), [](const Candidate& a, const Candidate& b) {
     if (a.value != b.value) return a.value > b.value;
     return std::tie(a.depth, a.parent, a.rank) < std::tie(b.depth, b.parent, b.rank);
   });
-  if (tree_.size() >= at(limits_.nodes - 1)) {
-    tree_.resize(at(limits_.nodes - 1));
-    if (!tree_.empty()) least_ = tree_.back().value;
+  best_first_.resize(std::min(best_first_.size(), at(limits_.nodes - 1)));
+  if (best_first_.size() == at(limits_.nodes - 1)) last_ = best_first_.back().value;
+  kept_ = 0;
+  double gain = 0, most = 0;
+  for (std::size_t i = 0; i < best_first_.size(); ++i) {
+    gain += best_first_[i].value - price_after(i);
+    if (gain > most) most = gain, kept_ = i + 1;
   }
+  least_ = kept_ == at(limits_.nodes - 1) ? last_ : price_after(kept_);
 }
 
 std::vector<DraftedNode> ValuedGrower::choose_rows() {
@@ -49,14 +59,15 @@ std::vector<DraftedNode> ValuedGrower::choose_rows() {
   const std::size_t most = at(std::max(0, std::min(limits_.rows, room)));
   std::vector<Candidate*> chosen;
   double gain = 0;
-  for (Candidate& one : tree_) {
+  for (Candidate& one : tree()) {
     const double of_children = kOfChildren * one.value;
     if (chosen.size() == most || !(of_children > least_)) break;
     if (one.run >= 0) continue;
     chosen.push_back(&one);
     gain += of_children - least_;
   }
-  if (chosen.empty() || forwards_ == limits_.forwards || !(gain > limits_.forward_price)) return {};
+  if (chosen.empty() || forwards_ == limits_.forwards || !(gain > limits_.prices.forward))
+    return {};
   ++forwards_;
   std::vector<DraftedNode> next;
   for (Candidate* const one : chosen) {
@@ -84,13 +95,13 @@ std::vector<DraftedNode> ValuedGrower::take(std::span<const DraftedRow> rows) {
 }
 
 double ValuedGrower::expected_tokens() const {
-  return std::accumulate(tree_.begin(), tree_.end(), 1.0,
+  return std::accumulate(tree().begin(), tree().end(), 1.0,
                          [](double sum, const Candidate& one) { return sum + one.value; });
 }
 
 GrownTree ValuedGrower::finish() {
   std::vector<std::vector<const Candidate*>> children(value_.size());  // by parent, by rank
-  for (const Candidate& one : tree_) children[at(one.parent)].push_back(&one);
+  for (const Candidate& one : tree()) children[at(one.parent)].push_back(&one);
   GrownTree grown{TokenTree(root_), {0}};
   for (std::size_t node = 0; node < grown.run.size(); ++node) {
     if (grown.run[node] < 0) continue;

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/calibrated/valued_trees.h"
 #include "src/speculation/growers/grower.h"
 
 namespace canopy {
@@ -15,11 +16,11 @@ namespace canopy {
 class ValuedGrower final : public Grower {
  public:
   struct Limits {
-    int nodes = 1;                             // of the tree, its root included
-    int rows = 4;                              // that a forward runs
-    int run = 1;                               // nodes that are run in all, the root included
-    int forwards = 0;                          // after the root's
-    double node_price = 0, forward_price = 0;  // in tokens, see GrowthPrices
+    int nodes = 1;     // of the tree, its root included
+    int rows = 4;      // that a forward runs
+    int run = 1;       // nodes that are run in all, the root included
+    int forwards = 0;  // after the root's
+    GrowthPrices prices = {};
   };
   ValuedGrower(TokenId root, const Limits& limits, const ChanceVector& weights);
   std::vector<DraftedNode> take(std::span<const DraftedRow> rows) override;
@@ -42,18 +43,25 @@ class ValuedGrower final : public Grower {
     int run = -1;
   };
   void add_children(int parent, const BestTokens& best);
-  /// Leaves the candidates of the tree, best first.
+  /// Leaves the candidates that the tree has room for, and finds how many of them it is to have.
   void keep_best();
+  /// The tree, as those of its nodes below the root that are worth most come first.
+  std::span<Candidate> tree() { return std::span(best_first_).first(kept_); }
+  std::span<const Candidate> tree() const { return std::span(best_first_).first(kept_); }
+  /// The price of one more node where there are `below` below the root.
+  double price_after(std::size_t below) const;
   std::vector<DraftedNode> choose_rows();
 
   TokenId root_;
   Limits limits_;
   ChanceVector weights_;
-  std::vector<Candidate> tree_;  // below the root, best first; none that fell out comes back
-  std::vector<double> value_;    // of the nodes that were run
+  std::vector<Candidate> best_first_;  // as many as there is room for, the best so far
+  std::size_t kept_ = 0;               // of these, in the tree
+  std::vector<double> value_;          // of the nodes that were run
   std::vector<int> depth_;
   std::vector<BestTokens> best_;  // of those whose rows came
-  double least_ = 0;              // the value that a node must exceed: theta
+  double last_ = 0;               // the value that a candidate must exceed to find room
+  double least_ = 0;              // the value that one more node must exceed: theta
   int forwards_ = 0;
 };
 
