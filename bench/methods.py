@@ -11,11 +11,13 @@ another draft or other flags than the table's names them after its method. Secon
   mtad        MTAD over its beams and its threshold
   medusa      heads next to no draft, a chain and a tree of the draft model, each with a plan of its own
   calibrated  chains, trees by rank and trees by a learned chance, of 16, 32 and 64 nodes; above temperature 0 with the flag
-              --reproducible, so that the model's own sample decides, as for requests with a seed. Weights begin at the prior
+              --reproducible, so that the model's own sample decides, as for requests with a seed. Weights begin at the prior.
+              Then, of each, tokens of a sweep over those of the tree by rank of its size, by pairs of the same texts
 
 FLAGs go to every call of canopy bench decode: --temp 0.7, --top-p 0.7, --memory 600M."""
 import argparse
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -90,6 +92,28 @@ def shown(rows):
     return [[line[i] for i in kept if i < len(line)] for line in (head, *body)]
 
 
+def tokens_over(row, other):
+    """The ratio of their tokens of a sweep, and the half width of its 95 % interval by how the texts, which are the same, differ."""
+    texts, others = row["texts"], other["texts"]
+    sums = [sum(text[key] for text in side) for side in (texts, others) for key in ("tokens", "steps")]
+    off = [a["tokens"] / sums[0] - a["steps"] / sums[1] - b["tokens"] / sums[2] + b["steps"] / sums[3] for a, b in zip(texts, others)]
+    error = math.sqrt(len(off) / (len(off) - 1) * sum(x * x for x in off)) if len(off) > 1 else 0
+    ratio = sums[0] / sums[1] / (sums[2] / sums[3])
+    return ratio, 2 * error * ratio
+
+
+def pairs(rows):
+    by_rank = {row["tree_size"]: row for row in rows if row["method"] == "sequoia"}
+    body = []
+    for row in rows:
+        if row["method"] in ("chain", "calibrated") and row["tree_size"] in by_rank:
+            other = by_rank[row["tree_size"]]
+            ratio, half_width = tokens_over(row, other)
+            body.append([row["method"], str(row["tree_size"]), f"{ratio:.2f} ± {half_width:.2f}",
+                         f"{row['seconds_per_token'] / other['seconds_per_token']:.2f}"])
+    return [["over the tree by rank", "nodes", "tokens per step", "s per token"], *body]
+
+
 def main():
     words = sys.argv[1:]
     cut = words.index("--") if "--" in words else len(words)
@@ -109,6 +133,8 @@ def main():
         result = table(options, TABLES[name](options.draft, options.medusa, plain))
         (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(f"\n{name}: {methods_page.conditions(result)}\n\n{markdown(shown(result['rows']))}", flush=True)
+        if name == "calibrated":
+            print(f"\n{markdown(pairs(result['rows']))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ DecodeMeasurement measure_decode(
     const std::function<void(std::size_t first, const StepProgress&)>& on_step,
     const std::stop_token& stop) {
   DecodeMeasurement done;
-  std::vector<StepTally> all, outside;
+  std::vector<StepTally> outside;
   Counts counts;
   Seconds decode{};
   double steps = 0, bytes = 0;
@@ -90,7 +90,7 @@ DecodeMeasurement measure_decode(
     for (const TextReport& text : report.texts) {
       counts.add(text);
       done.texts.push_back(text.tokens);
-      all.push_back(tally_steps(text, Loops::kWith));
+      done.tallies.push_back(tally_steps(text, Loops::kWith));
       outside.push_back(tally_steps(text, Loops::kWithout));
     }
     decode += report.decode;
@@ -102,7 +102,7 @@ DecodeMeasurement measure_decode(
     bytes += static_cast<double>(report.link.disk_bytes);
   }
   counts.put_into(done);
-  done.tokens_per_step = tokens_per_step(all);
+  done.tokens_per_step = tokens_per_step(done.tallies);
   done.outside_loops = tokens_per_step(outside);
   steps = std::max(1.0, steps);
   const double tokens = std::max(1.0, done.tokens);

@@ -35,6 +35,7 @@ struct DecodeMeasurement {
   /// probabilities.
   double perplexity = 0;
   std::vector<std::vector<TokenId>> texts;  // one per request
+  std::vector<StepTally> tallies;           // of these
 };
 /// Continues all requests, as many at once as the plan has caches for. `on_step` is given the first
 /// of those that share the sweep. Throws Error, Stopped.

@@ -106,6 +106,14 @@ class BenchDecodeTest(unittest.TestCase):
         self.assertIn("and 100.0 that rolled a run back", shown)
         self.assertIn("mtad: share of the steps that kept 0: 0.000, 1: 0.000, 2: 0.000, 3: 0.000, 4: 1.000 drafted", shown)
 
+    def test_each_text_s_tokens_and_steps_add_up_to_the_mean(self):
+        done = run(*DECODE, "--methods", "sequoia", "--tree-size", "8", "--examples", "3", "--prompt-tokens", "16", "-n", "20", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row, = json.loads(done.stdout)["rows"]
+        self.assertEqual(len(row["texts"]), 3)
+        tokens, steps = (sum(text[key] for text in row["texts"]) for key in ("tokens", "steps"))
+        self.assertAlmostEqual(tokens / steps, row["tokens_per_step"])
+
     def test_wrong_usage_names_the_flag(self):
         for words in (("--tree-sizes", "1"), ("--tree-sizes", "8,x"), ("--tree-sizes", ","),
                       ("--tree-sizes", "8", "--tree-size", "8"), ("--tree-sizes", "8", "--tree", "2,1")):

@@ -188,6 +188,9 @@ json row_json(const Row& r) {
       {"checked_nodes_per_text", m.checked_per_text},
       {"perplexity", known(m.perplexity)},
       {"equal_to_plain", r.equal ? json(*r.equal) : json()}};
+  row["texts"] = json::array();
+  for (const StepTally& text : m.tallies)
+    row["texts"].push_back({{"tokens", text.tokens}, {"steps", text.steps}});
   for (std::size_t n = 1; n <= TreeFigures::kLongestGram; ++n)
     row["recurring_" + std::to_string(n)] = m.trees.recurring()[n - 1];
   if (r.rouge)
