@@ -2,11 +2,15 @@
 """Seconds per token, predicted and measured, for settings drawn from the ranges below by a fixed seed.
 
     bench/predict.py -m MODEL -md DRAFT [-m MODEL -md DRAFT ...] [--prompts FILE] [--acceptance FILE] [--settings N] [--seed S]
+                     [--disk-limit RATE]
 
 A setting is a model and its draft, a budget between the least that works and a tenth more than the model, a method, a size of its
-trees and a temperature. Each is first planned, and its prediction printed; then it runs. A setting that the plan refuses is said and
-drawn anew. Seconds are measured, so nothing else should run. The last lines say in how many settings the prediction was within 5 %,
-10 % and 20 %, and for each that was not within 5 % which term is off: tokens of a sweep, the target, the draft or the link."""
+trees and a temperature. A setting that the plan refuses is said and drawn anew. For each the machine is measured anew
+(canopy calibrate hardware), as a shared one changes within minutes; then it is planned from that and its prediction printed; then it
+runs; then the machine is measured once more, which says how far the same plan would have been predicted otherwise: no prediction can
+be better than that. --disk-limit holds the link at a rate below the disk's, whose own changes then matter no more. Seconds are
+measured, so nothing else should run. The last lines say in how many settings the prediction was within 5 %, 10 % and 20 %, and for
+each that was not within 5 % which term is off: tokens of a sweep, the target, the draft or the link."""
 import argparse
 import json
 import math
@@ -15,6 +19,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 CANOPY = REPO / "build/release/canopy"
@@ -34,18 +39,28 @@ def canopy(*words):
     return subprocess.run([str(CANOPY), *map(str, words)], capture_output=True, text=True)
 
 
-def least_budget(model, draft):
+def least_budget(model, draft, profile):
     """Bytes, from the error of a budget that cannot do."""
-    error = canopy("plan", "-m", model, "-md", draft, "--memory", "1M").stderr
+    error = canopy("plan", "-m", model, "-md", draft, "--memory", "1M", "--profile", profile).stderr
     found = re.search(r"at least ([\d.]+) (MiB|GiB) are needed", error)
     if not found:
         sys.exit(f"predict.py: canopy plan of {model} within 1M does not say what is needed:\n{error}")
     return float(found[1]) * (2**30 if found[2] == "GiB" else 2**20)
 
 
-def draw(generator, pairs):
-    model, draft = generator.choice(pairs)
-    least = least_budget(model, draft)
+def least_budgets(pairs):
+    least = {}
+    for model, draft in pairs:
+        with tempfile.TemporaryDirectory() as folder:
+            refusal = measure_machine({"model": model, "draft": draft}, f"{folder}/profile.json")
+            if refusal:
+                sys.exit(f"predict.py: {refusal}")
+            least[model, draft] = least_budget(model, draft, f"{folder}/profile.json")
+    return least
+
+
+def draw(generator, least_of):
+    (model, draft), least = generator.choice(list(least_of.items()))
     memory = math.exp(generator.uniform(math.log(1.02 * least), math.log(max(1.1 * (bytes_of(model) + bytes_of(draft)), 1.1 * least))))
     method = generator.choice(METHODS)
     nodes = round(math.exp(generator.uniform(*map(math.log, NODES))))
@@ -59,23 +74,38 @@ def in_words(setting):
 
 def flags(setting, args):
     words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"]]
-    return words + (["--acceptance", args.acceptance] if args.acceptance else [])
+    words += ["--acceptance", args.acceptance] if args.acceptance else []
+    return words + (["--disk-limit", args.disk_limit] if args.disk_limit else [])
 
 
-def predict(setting, args):
+def refusal_of(result):
+    if result.returncode not in (1, 2):
+        sys.exit(f"predict.py: canopy ended with {result.returncode}: {result.args}\n{result.stderr}")
+    return next((line for line in result.stderr.splitlines() if line.startswith("canopy")), result.stderr)
+
+
+def measure_machine(setting, profile):
+    """Writes the profile; returns a refusal, or None."""
+    memory = ["--memory", setting["memory"]] if "memory" in setting else []
+    result = canopy("calibrate", "hardware", "-m", setting["model"], "-md", setting["draft"], *memory, "-o", profile, "--quiet")
+    return refusal_of(result) if result.returncode else None
+
+
+def predict(setting, args, profile):
     """The plan's s/token, or None and the refusal."""
     size = ["--tree-size", setting["nodes"]] if setting["method"] != "none" else []
-    result = canopy("plan", *flags(setting, args), "--spec", setting["method"], *size, "-n", PROMPT_TOKENS + TOKENS, "--json")
+    result = canopy("plan", *flags(setting, args), "--profile", profile, "--spec", setting["method"], *size,
+                    "-n", PROMPT_TOKENS + TOKENS, "--json")
     if result.returncode:
-        return None, next((line for line in result.stderr.splitlines() if line.startswith("canopy")), result.stderr)
+        return None, refusal_of(result)
     return json.loads(result.stdout)["plan"]["seconds_per_token"], None
 
 
-def measure(setting, args):
+def measure(setting, args, profile):
     size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
     if setting["method"] == "calibrated" and setting["temperature"] > 0:  # else the trees are the plan's shape
         size.append("--reproducible")
-    result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
+    result = canopy("bench", "decode", *flags(setting, args), "--profile", profile, "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
                     "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
     if result.returncode:
         sys.exit(f"predict.py: {setting}: {result.stderr}")
@@ -101,30 +131,40 @@ def main():
     parser.add_argument("--acceptance", help="what canopy calibrate acceptance measured of the pair (one pair alone)")
     parser.add_argument("--settings", type=int, default=20)
     parser.add_argument("--seed", type=int, default=20261127)
+    parser.add_argument("--disk-limit", help="bytes per second, e.g. 400M, at which the link is held")
     parser.add_argument("--out", help="writes the rows as JSON")
     args = parser.parse_args()
     if len(args.models) != len(args.drafts):
         parser.error("one -md for each -m")
     generator, rows, refused = random.Random(args.seed), [], 0
-    pairs = list(zip(args.models, args.drafts))
+    pairs = least_budgets(list(zip(args.models, args.drafts)))
     print(f"{'memory':>7} {'method':10} {'nodes':>5} {'temp':>4}  {'predicted':>9} {'measured':>9} {'ratio':>6}  "
-          "tokens of a sweep: predicted, measured")
+          "tokens of a sweep: predicted, measured; predicted afterwards")
     while len(rows) < args.settings:
         setting = draw(generator, pairs)
         words = in_words(setting)
-        predicted, refusal = predict(setting, args)
-        if predicted is None:
-            refused += 1
-            print(f"{words}  refused: {refusal}", flush=True)
-            if refused > 2 * args.settings:
-                sys.exit("predict.py: most settings are refused")
-            continue
-        print(f"{words}  {predicted:>9.4f}", end=" ", flush=True)
-        row = measure(setting, args)
-        measured = row["seconds_per_token"]
+        with tempfile.TemporaryDirectory() as folder:
+            before, after = f"{folder}/before.json", f"{folder}/after.json"
+            refusal = measure_machine(setting, before)
+            predicted = None
+            if not refusal:
+                predicted, refusal = predict(setting, args, before)
+            if predicted is None:
+                refused += 1
+                print(f"{words}  refused: {refusal}", flush=True)
+                if refused > 2 * args.settings:
+                    sys.exit("predict.py: most settings are refused")
+                continue
+            print(f"{words}  {predicted:>9.4f}", end=" ", flush=True)
+            row = measure(setting, args, before)
+            measured = row["seconds_per_token"]
+            refusal = measure_machine(setting, after)
+            afterwards, refusal = (None, refusal) if refusal else predict(setting, args, after)
+            if afterwards is None:
+                sys.exit(f"predict.py: {refusal}")
         print(f"{measured:>9.4f} {measured / predicted:>6.2f}  {row['predicted_tokens_per_step']:.2f}, {row['tokens_per_step']:.2f} "
-              f"± {row['tokens_per_step_half_width']:.2f}", flush=True)
-        rows.append({**setting, "predicted": predicted, "measured": measured, "row": row})
+              f"± {row['tokens_per_step_half_width']:.2f}; {afterwards:.4f}", flush=True)
+        rows.append({**setting, "predicted": predicted, "measured": measured, "afterwards": afterwards, "row": row})
         if args.out:
             pathlib.Path(args.out).write_text(json.dumps(rows, indent=1) + "\n")
     errors = [abs(math.log(row["measured"] / row["predicted"])) for row in rows]
