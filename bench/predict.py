@@ -72,8 +72,13 @@ def in_words(setting):
     return f"{setting['memory']:>7} {setting['method']:10} {setting['nodes']:>5} {setting['temperature']:>4}"
 
 
+def models(setting):
+    """Plain decoding needs no memory for a draft."""
+    return ["-m", setting["model"], *([] if setting.get("method") == "none" else ["-md", setting["draft"]])]
+
+
 def flags(setting, args):
-    words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"]]
+    words = [*models(setting), "--memory", setting["memory"], "--temp", setting["temperature"]]
     words += ["--acceptance", args.acceptance] if args.acceptance else []
     return words + (["--disk-limit", args.disk_limit] if args.disk_limit else [])
 
@@ -87,7 +92,7 @@ def refusal_of(result):
 def measure_machine(setting, profile):
     """Writes the profile; returns a refusal, or None."""
     memory = ["--memory", setting["memory"]] if "memory" in setting else []
-    result = canopy("calibrate", "hardware", "-m", setting["model"], "-md", setting["draft"], *memory, "-o", profile, "--quiet")
+    result = canopy("calibrate", "hardware", *models(setting), *memory, "-o", profile, "--quiet")
     return refusal_of(result) if result.returncode else None
 
 

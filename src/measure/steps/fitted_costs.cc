@@ -33,7 +33,7 @@ Seconds slope_of(std::span<const Sample> samples, int window) {
 }
 
 /// Forwards of which one was timed with one row, and with kRowsAfterText; `before` it others of a
-/// row each. Where there was no room for so many rows, each is taken to cost what one does.
+/// row each. Where there was no room for as many, each is taken to cost what one does.
 ContextCost context_cost(std::span<const Sample> of_one, std::span<const Sample> of_many,
                          int window, int before) {
   const Seconds one = slope_of(of_one, window);
