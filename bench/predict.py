@@ -6,11 +6,11 @@
 
 A setting is a model and its draft, a budget between the least that works and a tenth more than the model, a method, a size of its
 trees and a temperature. A setting that the plan refuses is said and drawn anew. For each the machine is measured anew
-(canopy calibrate hardware), as a shared one changes within minutes; then it is planned from that and its prediction printed; then it
-runs; then the machine is measured once more, which says how far the same plan would have been predicted otherwise: no prediction can
-be better than that. --disk-limit holds the link at a rate below the disk's, whose own changes then matter no more. Seconds are
-measured, so nothing else should run. The last lines say in how many settings the prediction was within 5 %, 10 % and 20 %, and for
-each that was not within 5 % which term is off: tokens of a sweep, the target, the draft or the link."""
+(canopy calibrate hardware, in all the memory that is free), as a shared one changes within minutes; then it is planned from that and
+its prediction printed; then it runs; then the machine is measured once more, which says how far the same plan would have been
+predicted otherwise: no prediction can be better than that. --disk-limit holds the link at a rate below the disk's, whose own changes
+then matter no more. Seconds are measured, so nothing else should run. The last lines say in how many settings the prediction was
+within 5 %, 10 % and 20 %, and for each that was not within 5 % which term is off: tokens of a sweep, the target, the draft or the link."""
 import argparse
 import json
 import math
@@ -72,13 +72,8 @@ def in_words(setting):
     return f"{setting['memory']:>7} {setting['method']:10} {setting['nodes']:>5} {setting['temperature']:>4}"
 
 
-def models(setting):
-    """Plain decoding needs no memory for a draft."""
-    return ["-m", setting["model"], *([] if setting.get("method") == "none" else ["-md", setting["draft"]])]
-
-
 def flags(setting, args):
-    words = [*models(setting), "--memory", setting["memory"], "--temp", setting["temperature"]]
+    words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"]]
     words += ["--acceptance", args.acceptance] if args.acceptance else []
     return words + (["--disk-limit", args.disk_limit] if args.disk_limit else [])
 
@@ -91,8 +86,7 @@ def refusal_of(result):
 
 def measure_machine(setting, profile):
     """Writes the profile; returns a refusal, or None."""
-    memory = ["--memory", setting["memory"]] if "memory" in setting else []
-    result = canopy("calibrate", "hardware", *models(setting), *memory, "-o", profile, "--quiet")
+    result = canopy("calibrate", "hardware", "-m", setting["model"], "-md", setting["draft"], "-o", profile, "--quiet")
     return refusal_of(result) if result.returncode else None
 
 
