@@ -48,23 +48,22 @@ def least_budget(model, draft, profile):
     return float(found[1]) * (2**30 if found[2] == "GiB" else 2**20)
 
 
-def least_budgets(pairs):
+def least_budgets(pairs, folder):
+    """By pair: the least budget in bytes, and the file of its profile."""
     least = {}
-    for model, draft in pairs:
-        with tempfile.TemporaryDirectory() as folder:
-            refusal = measure_machine({"model": model, "draft": draft}, f"{folder}/profile.json")
-            if refusal:
-                sys.exit(f"predict.py: {refusal}")
-            least[model, draft] = least_budget(model, draft, f"{folder}/profile.json")
+    for number, (model, draft) in enumerate(pairs):
+        profile = f"{folder}/{number}.json"
+        measure_machine(model, draft, profile)
+        least[model, draft] = least_budget(model, draft, profile), profile
     return least
 
 
 def draw(generator, least_of):
-    (model, draft), least = generator.choice(list(least_of.items()))
+    (model, draft), (least, profile) = generator.choice(list(least_of.items()))
     memory = math.exp(generator.uniform(math.log(1.02 * least), math.log(max(1.1 * (bytes_of(model) + bytes_of(draft)), 1.1 * least))))
     method = generator.choice(METHODS)
     nodes = round(math.exp(generator.uniform(*map(math.log, NODES))))
-    return {"model": model, "draft": draft, "memory": f"{int(memory) >> 20}M", "method": method,
+    return {"model": model, "draft": draft, "profile": profile, "memory": f"{int(memory) >> 20}M", "method": method,
             "nodes": 1 if method == "none" else nodes, "temperature": generator.choice(TEMPERATURES)}
 
 
@@ -73,41 +72,50 @@ def in_words(setting):
 
 
 def flags(setting, args):
-    words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"]]
+    words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"],
+             "--profile", setting["profile"]]
     words += ["--acceptance", args.acceptance] if args.acceptance else []
     return words + (["--disk-limit", args.disk_limit] if args.disk_limit else [])
 
 
-def refusal_of(result):
-    if result.returncode not in (1, 2):
-        sys.exit(f"predict.py: canopy ended with {result.returncode}: {result.args}\n{result.stderr}")
-    return next((line for line in result.stderr.splitlines() if line.startswith("canopy")), result.stderr)
+def refuse(result):
+    sys.exit(f"predict.py: {' '.join(result.args)} ended with {result.returncode}:\n{result.stderr}")
 
 
-def measure_machine(setting, profile):
-    """Writes the profile; returns a refusal, or None."""
-    result = canopy("calibrate", "hardware", "-m", setting["model"], "-md", setting["draft"], "-o", profile, "--quiet")
-    return refusal_of(result) if result.returncode else None
+def measure_machine(model, draft, profile):
+    result = canopy("calibrate", "hardware", "-m", model, "-md", draft, "-o", profile, "--quiet")
+    if result.returncode:
+        refuse(result)
 
 
-def predict(setting, args, profile):
+def predict(setting, args):
     """The plan's s/token, or None and the refusal."""
     size = ["--tree-size", setting["nodes"]] if setting["method"] != "none" else []
-    result = canopy("plan", *flags(setting, args), "--profile", profile, "--spec", setting["method"], *size,
-                    "-n", PROMPT_TOKENS + TOKENS, "--json")
-    if result.returncode:
-        return None, refusal_of(result)
-    return json.loads(result.stdout)["plan"]["seconds_per_token"], None
+    result = canopy("plan", *flags(setting, args), "--spec", setting["method"], *size, "-n", PROMPT_TOKENS + TOKENS, "--json")
+    if result.returncode == 0:
+        return json.loads(result.stdout)["plan"]["seconds_per_token"], None
+    if result.returncode not in (1, 2):
+        refuse(result)
+    return None, next((line for line in result.stderr.splitlines() if line.startswith("canopy")), result.stderr)
 
 
-def measure(setting, args, profile):
+def predict_anew(setting, args):
+    """The plan's s/token by a measurement of now."""
+    measure_machine(setting["model"], setting["draft"], setting["profile"])
+    predicted, refusal = predict(setting, args)
+    if predicted is None:
+        sys.exit(f"predict.py: {refusal}")
+    return predicted
+
+
+def measure(setting, args):
     size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
     if setting["method"] == "calibrated" and setting["temperature"] > 0:  # else the trees are the plan's shape
         size.append("--reproducible")
-    result = canopy("bench", "decode", *flags(setting, args), "--profile", profile, "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
+    result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
                     "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
     if result.returncode:
-        sys.exit(f"predict.py: {setting}: {result.stderr}")
+        refuse(result)
     return json.loads(result.stdout)["rows"][-1]
 
 
@@ -135,34 +143,31 @@ def main():
     args = parser.parse_args()
     if len(args.models) != len(args.drafts):
         parser.error("one -md for each -m")
+    with tempfile.TemporaryDirectory() as folder:
+        run(args, least_budgets(list(zip(args.models, args.drafts)), folder))
+
+
+def run(args, least_of):
     generator, rows, refused = random.Random(args.seed), [], 0
-    pairs = least_budgets(list(zip(args.models, args.drafts)))
     print(f"{'memory':>7} {'method':10} {'nodes':>5} {'temp':>4}  {'predicted':>9} {'measured':>9} {'ratio':>6}  "
           "tokens of a sweep: predicted, measured; predicted afterwards")
     while len(rows) < args.settings:
-        setting = draw(generator, pairs)
+        setting = draw(generator, least_of)
         words = in_words(setting)
-        with tempfile.TemporaryDirectory() as folder:
-            before, after = f"{folder}/before.json", f"{folder}/after.json"
-            refusal = measure_machine(setting, before)
-            predicted = None
-            if not refusal:
-                predicted, refusal = predict(setting, args, before)
-            if predicted is None:
-                refused += 1
-                print(f"{words}  refused: {refusal}", flush=True)
-                if refused > 2 * args.settings:
-                    sys.exit("predict.py: most settings are refused")
-                continue
-            print(f"{words}  {predicted:>9.4f}", end=" ", flush=True)
-            row = measure(setting, args, before)
-            measured = row["seconds_per_token"]
-            refusal = measure_machine(setting, after)
-            afterwards, refusal = (None, refusal) if refusal else predict(setting, args, after)
-            if afterwards is None:
-                sys.exit(f"predict.py: {refusal}")
+        predicted, refusal = predict(setting, args)
+        if predicted is None:
+            refused += 1
+            print(f"{words}  refused: {refusal}", flush=True)
+            if refused > 2 * args.settings:
+                sys.exit("predict.py: most settings are refused")
+            continue
+        predicted = predict_anew(setting, args)
+        print(f"{words}  {predicted:>9.4f}", end=" ", flush=True)
+        row = measure(setting, args)
+        measured, afterwards = row["seconds_per_token"], predict_anew(setting, args)
         print(f"{measured:>9.4f} {measured / predicted:>6.2f}  {row['predicted_tokens_per_step']:.2f}, {row['tokens_per_step']:.2f} "
               f"± {row['tokens_per_step_half_width']:.2f}; {afterwards:.4f}", flush=True)
+        del setting["profile"]  # a file that goes
         rows.append({**setting, "predicted": predicted, "measured": measured, "afterwards": afterwards, "row": row})
         if args.out:
             pathlib.Path(args.out).write_text(json.dumps(rows, indent=1) + "\n")
