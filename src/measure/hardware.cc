@@ -203,6 +203,7 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   const std::string timed = time_steps(*engine, timing, samples, stop);
   const bool shares_memory = !engine->plan().device;
   const std::uint64_t memory = engine->plan().memory;
+  const int rows = engine->plan().target_limits.max_logit_rows;
   engine.reset();
   timing.until = most - kClosing;
   const bool has_time = Clock::now() + opening < timing.until;
@@ -234,6 +235,11 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
     done.notes.push_back(
         "no time was left to measure sweeps where nothing is read: of weights that all rest, the "
         "prediction may be too slow");
+  if (rows < (models.draft ? 2 : 1) * kRowsAfterText)  // a level has half of a tree's nodes
+    done.notes.push_back("there was room to time " + std::to_string(rows) +
+                         " tokens at once: what more of them, or a long text, take is drawn "
+                         "straight from there, until canopy calibrate hardware measures it with "
+                         "more memory");
   return done;
 }
 

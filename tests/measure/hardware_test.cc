@@ -113,18 +113,20 @@ TEST(Hardware, ABudgetWithRoomForAFewRowsIsMeasuredWithThose) {
   for (std::uint64_t memory = 32 << 20; memory < 512 << 20; memory += 1 << 18) {
     SCOPED_TRACE(memory);
     MeasuredSamples samples;
-    HardwareProfile profile;
+    HardwareMeasurement done;
     try {
-      profile = measure_hardware(tiny_models(true), in_memory(memory), samples, {.most_time = {}})
-                    .profile;
+      done = measure_hardware(tiny_models(true), in_memory(memory), samples, {.most_time = {}});
     } catch (const BudgetError&) {
       continue;
     }
+    const HardwareProfile& profile = done.profile;
     EXPECT_GT(profile.layers[0].attention.at(1).count(), 0);
     EXPECT_TRUE(profile.drafting.has_value());
     EXPECT_EQ(samples.all("text of one row").size(), 2u);
     EXPECT_EQ(samples.all("draft text of one row").size(), 2u);
-    if (!samples.all("draft text").empty()) break;  // there is room for many rows, too
+    const bool said = done.notes.back().find("there was room to time") == 0;
+    EXPECT_EQ(said, samples.all("draft text").empty()) << done.notes.back();
+    if (!said) break;  // there is room for many rows, too
     ++narrow;
   }
   EXPECT_GT(narrow, 0);
