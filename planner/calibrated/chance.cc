@@ -130,16 +130,15 @@ bool ChanceEvidence::is_sound() const {
   return contexts >= 0 && contexts <= kMostContexts && solve_with_ridge(information, moment);
 }
 
-ChanceEvidence evidence_of(std::span<const ChanceContext> contexts, const ChanceEvidence& before,
-                           const ChanceVector& prior) {
-  constexpr auto kMost = static_cast<std::size_t>(ChanceEvidence::kMostContexts);
-  if (contexts.size() > kMost) contexts = contexts.last(kMost);
-  const auto count = static_cast<double>(contexts.size());
-  const ChanceVector from = before.weights(prior);
-  const ChanceEvidence older = made_older(before, count);
+namespace {
 
+constexpr int kNewtonSteps = 2;  // with one, weights stray by more than their error
+
+/// Finds what contexts add to `older`, by one Newton step from these weights.
+ChanceEvidence step_from(const ChanceVector& from, std::span<const ChanceContext> contexts,
+                         const ChanceEvidence& older, const ChanceVector& prior) {
   ChanceEvidence more;
-  more.contexts = count;
+  more.contexts = static_cast<double>(contexts.size());
   for_each_rank(contexts, [&](const ChanceVector& x, bool written) {
     const double f = 1 / (1 + std::exp(-dot(from, x)));
     for (std::size_t i = 0; i < kChanceFeatures; ++i) {
@@ -178,6 +177,24 @@ ChanceEvidence evidence_of(std::span<const ChanceContext> contexts, const Chance
   // The moment that makes `reached` the likeliest weights.
   for (std::size_t i = 0; i < kChanceFeatures; ++i)
     more.moment[i] = dot(all.information[i], reached) + reached[i] - prior[i] - older.moment[i];
+  return more;
+}
+
+}  // namespace
+
+ChanceEvidence evidence_of(std::span<const ChanceContext> contexts, const ChanceEvidence& before,
+                           const ChanceVector& prior) {
+  constexpr auto kMost = static_cast<std::size_t>(ChanceEvidence::kMostContexts);
+  if (contexts.size() > kMost) contexts = contexts.last(kMost);
+  const ChanceEvidence older = made_older(before, static_cast<double>(contexts.size()));
+  ChanceVector from = before.weights(prior);
+  ChanceEvidence more;
+  for (int step = 0; step < kNewtonSteps; ++step) {
+    more = step_from(from, contexts, older, prior);
+    ChanceEvidence all = older;
+    all.add(more);
+    from = all.weights(prior);
+  }
   return more;
 }
 
