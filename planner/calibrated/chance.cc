@@ -62,7 +62,7 @@ double log_chance(double odds, bool written) {
 template <class Take>
 void for_each_rank(std::span<const ChanceContext> contexts, const Take& take) {
   for (const ChanceContext& context : contexts)
-    for (int rank = 1; rank <= context.row.count; ++rank)
+    for (int rank = 1; rank <= context.row.children(); ++rank)
       take(chance_features(context.row, rank), rank == context.written);
 }
 
@@ -84,18 +84,25 @@ ChanceEvidence made_older(ChanceEvidence evidence, double more) {
 
 const ChanceVector& prior_weights(ChanceKind kind) {
   // Greedy: those of a strong pair, SmolLM2-135M-Instruct and its Q4_0 copy, fitted for this
-  // project on 12 texts of 96 tokens. Sampled: the draft's own probability.
-  static constexpr ChanceVector kOfGreedy{.04, -.84, .55, -.69, 1.19, 1.16, -.08, 1.19, -.99};
-  static constexpr ChanceVector kOfSampled{0, 0, 0, 0, 1, 0, 0, 0, 0};
+  // project on texts of 96 tokens: on 12, those of copies on 24 others. Sampled: the draft's own
+  // probability.
+  static constexpr ChanceVector kOfGreedy{.04,  -.84, .55, -.69, 1.19, 1.16, -.08,
+                                          1.19, -.99, 1,   1,    0,    -1.2, 0};
+  static constexpr ChanceVector kOfSampled{0, 0, 0, 0, 1};
   return kind == ChanceKind::kGreedy ? kOfGreedy : kOfSampled;
 }
 
 ChanceVector chance_features(const RowOfBest& row, int rank) {
-  require(rank >= 1 && rank <= row.count && row.count <= kChanceRanks,
+  require(rank >= 1 && rank <= row.children() && row.count >= 1 && row.count <= kChanceRanks &&
+              row.copied <= row.count + 1,
           "calibrated chance: a row has no token of this rank");
   const double first = rank == 1 ? 1 : 0;
-  const double odds = log_odds(row.probability[static_cast<std::size_t>(rank) - 1]);
+  // A token that is none of the best is at most as likely as the last of them.
+  const double odds =
+      log_odds(row.probability[static_cast<std::size_t>(std::min(rank, row.count)) - 1]);
   const auto entropy = static_cast<double>(row.entropy);
+  const double named = row.copied == rank ? 1 : 0, other = row.copied > 0 ? 1 - named : 0;
+  const double length = row.match / 8.0;
   return {1,
           first,
           rank == 2 ? 1.0 : 0.0,
@@ -104,7 +111,12 @@ ChanceVector chance_features(const RowOfBest& row, int rank) {
           first * odds,
           entropy,
           first * entropy,
-          (1 - first) * log_odds(row.probability.front())};
+          (1 - first) * log_odds(row.probability.front()),
+          named,
+          named * length,
+          other,
+          other * length,
+          rank > row.count ? 1.0 : 0.0};
 }
 
 double chance_of(const ChanceVector& weights, const ChanceVector& features) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,15 +12,20 @@ namespace canopy {
 
 /// Best tokens of a draft's row that can become children.
 inline constexpr int kChanceRanks = 16;
-inline constexpr std::size_t kChanceFeatures = 9;
+inline constexpr std::size_t kChanceFeatures = 14;
 using ChanceVector = std::array<double, kChanceFeatures>;
 
 /// A draft's row, as far as chances depend on it: the probabilities of its best tokens, best first,
-/// and its entropy in nats.
+/// and its entropy in nats; and the token that followed the last ones where they stood in the text
+/// before (CopyIndex), which becomes a child after the best ones if it is none of those.
 struct RowOfBest {
   int count = 0;  // of probabilities
   std::array<float, kChanceRanks> probability{};
   float entropy = 0;
+  int copied = 0;  // rank of that token, at most count + 1; 0: there is none
+  int match = 0;   // tokens before it that stood there, too
+
+  int children() const { return std::max(count, copied); }
 };
 
 /// Texts whose tokens differ in kind: the target's best, or drawn from it.
@@ -30,7 +36,7 @@ constexpr ChanceKind chance_kind(double temperature) {
 /// Weights that a pair of models begins with.
 const ChanceVector& prior_weights(ChanceKind kind);
 
-/// The features of the token of this rank, from 1 to row.count: (V1).
+/// The features of the token of this rank, from 1 to row.children(): (V1).
 ChanceVector chance_features(const RowOfBest& row, int rank);
 /// The chance of a token with these features: (V2). At most kMostChance, so that no child is worth
 /// as much as its parent.

@@ -84,7 +84,7 @@ class Learn(TempDirCase):
         kept["calibrated"]["greedy"]["moment"].pop()
         file.write_text(json.dumps(kept))
         done = run("generate", *self.models, "-p", "A", "-n", 4, "--spec", "calibrated", env=self.env)
-        self.assertIn('"moment" of greedy must be a list of 9', done.stderr)
+        self.assertIn('"moment" of greedy must be a list of 14', done.stderr)
 
     def test_the_same_text_again_shows_nothing_new(self):
         self.generate()

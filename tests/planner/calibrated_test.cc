@@ -14,7 +14,7 @@
 namespace canopy::testing {
 namespace {
 
-constexpr ChanceVector kTruth{.3, -.5, .4, -.9, 1.1, .6, -.2, .5, -.4};
+constexpr ChanceVector kTruth{.3, -.5, .4, -.9, 1.1, .6, -.2, .5, -.4, 1.5, 1, -.2, -1, -.5};
 
 RowOfBest row_of(std::vector<float> probability, float entropy) {
   RowOfBest row{.count = static_cast<int>(probability.size()), .entropy = entropy};
@@ -33,7 +33,12 @@ RowOfBest random_row(std::mt19937& random) {
     entropy -= value * std::log(value);
   }
   std::sort(p.begin(), p.end(), std::greater<>());
-  return row_of({p.begin(), p.begin() + kChanceRanks}, static_cast<float>(entropy));
+  RowOfBest row = row_of({p.begin(), p.begin() + kChanceRanks}, static_cast<float>(entropy));
+  if (random() % 2 == 0) {
+    row.copied = 1 + static_cast<int>(random() % 3 == 0 ? kChanceRanks : random() % 3);
+    row.match = 2 + static_cast<int>(random() % 7);
+  }
+  return row;
 }
 
 /// A context in which each rank is written with its chance by these weights; of rows whose chances
@@ -42,7 +47,7 @@ ChanceContext random_context(const ChanceVector& weights, std::mt19937& random) 
   while (true) {
     ChanceContext context{random_row(random), 0};
     double left = std::uniform_real_distribution<double>(0, 1)(random), sum = 0;
-    for (int rank = 1; rank <= context.row.count; ++rank) {
+    for (int rank = 1; rank <= context.row.children(); ++rank) {
       const double chance = chance_of(weights, chance_features(context.row, rank));
       sum += chance;
       if (context.written == 0 && (left -= chance) < 0) context.written = rank;
@@ -82,6 +87,28 @@ TEST(CalibratedChance, HasTheFeaturesOfThePage) {
   for (const int rank : {0, 4}) EXPECT_NE(error_of([&] { chance_features(row, rank); }), "");
 }
 
+TEST(CalibratedChance, HasTheFeaturesOfACopiedToken) {
+  RowOfBest row = row_of({.5f, .25f}, 1.25f);
+  const auto of_copies = [&](int rank) {
+    const ChanceVector x = chance_features(row, rank);
+    return std::vector<double>(x.begin() + 9, x.end());
+  };
+  EXPECT_EQ(of_copies(1), (std::vector<double>{0, 0, 0, 0, 0}));
+  row.copied = 2;
+  row.match = 6;
+  EXPECT_EQ(row.children(), 2);
+  EXPECT_EQ(of_copies(1), (std::vector<double>{0, 0, 1, .75, 0}));
+  EXPECT_EQ(of_copies(2), (std::vector<double>{1, .75, 0, 0, 0}));
+  row.copied = 3;  // none of the best
+  EXPECT_EQ(row.children(), 3);
+  EXPECT_EQ(of_copies(2), (std::vector<double>{0, 0, 1, .75, 0}));
+  EXPECT_EQ(of_copies(3), (std::vector<double>{1, .75, 0, 0, 1}));
+  EXPECT_EQ(chance_features(row, 3)[4], odds(.25));
+  EXPECT_EQ(chance_features(row, 3)[3], std::log(3.0));
+  row.copied = 4;
+  EXPECT_NE(error_of([&] { chance_features(row, 1); }), "");
+}
+
 TEST(CalibratedChance, IsALogisticThatNeverReachesCertainty) {
   const RowOfBest row = row_of({.7f, .2f}, .8f);
   const ChanceVector& q = prior_weights(ChanceKind::kSampled);
@@ -111,7 +138,7 @@ double regret(const ChanceVector& w, unsigned seed) {
   constexpr int kContexts = 4000;
   for (int i = 0; i < kContexts; ++i) {
     const RowOfBest row = random_row(random);
-    for (int rank = 1; rank <= row.count; ++rank) {
+    for (int rank = 1; rank <= row.children(); ++rank) {
       const ChanceVector x = chance_features(row, rank);
       const double f = chance_of(kTruth, x), g = chance_of(w, x);
       sum += f * std::log(f / g) + (1 - f) * std::log((1 - f) / (1 - g));
@@ -334,7 +361,7 @@ TEST(CalibratedFile, IsRefusedByTheNameOfWhatIsWrong) {
   expect(why([](auto& j) { j = 3; }), "\"greedy\"");
   expect(why([](auto& j) { j["greedy"]["moment"].push_back(1); }), "\"moment\" of greedy");
   expect(why([](auto& j) { j["greedy"]["moment"][2] = "x"; }), "\"moment\" of greedy");
-  expect(why([](auto& j) { j["sampled"]["information"].erase(0); }), "list of 45");
+  expect(why([](auto& j) { j["sampled"]["information"].erase(0); }), "list of 105");
   expect(why([](auto& j) { j["sampled"]["information"][0] = -9; }), "no evidence");
   expect(why([](auto& j) { j["greedy"]["contexts"] = -1; }), "no evidence");
   expect(why([](auto& j) { j["greedy"]["contexts"] = 5000; }), "no evidence");

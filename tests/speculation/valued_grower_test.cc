@@ -9,6 +9,7 @@
 #include <set>
 
 #include "src/base/error.h"
+#include "tests/speculation/copies.h"
 #include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {
@@ -26,6 +27,18 @@ BestTokens valued_best(const std::vector<double>& row) {
   double entropy = 0;
   for (const double p : row) entropy -= p > 0 ? p * std::log(p) : 0;
   best.row.entropy = static_cast<float>(entropy);
+  return best;
+}
+
+/// The same with the token that is copied after the path.
+BestTokens valued_best(const std::vector<double>& row, const Text& text, const Text& path) {
+  BestTokens best = valued_best(row);
+  const auto match = copied_in(text, path);
+  if (!match || match->next >= static_cast<TokenId>(row.size())) return best;
+  const auto place = std::find(best.tokens.begin(), best.tokens.end(), match->next);
+  best.row.copied = static_cast<int>(place - best.tokens.begin()) + 1;
+  best.row.match = match->length;
+  if (place == best.tokens.end()) best.tokens.push_back(match->next);
   return best;
 }
 
@@ -74,7 +87,8 @@ struct ByThePage {
   int forwards = 0;
   double expected = 1;
 
-  ByThePage(const ValuedGrower::Limits& limits, const ChanceVector& w, const Model& draft) {
+  ByThePage(const ValuedGrower::Limits& limits, const ChanceVector& w, const Model& draft,
+            const Text& text) {
     std::vector<Node> all;
     std::vector<double> value{1};
     const auto price = [&](std::size_t below) {
@@ -83,8 +97,9 @@ struct ByThePage {
     };
     const auto most = static_cast<std::size_t>(limits.nodes - 1);
     const auto add_children = [&](int of) {
-      const BestTokens best = valued_best(draft(run[static_cast<std::size_t>(of)]));
-      for (int rank = 1; rank <= best.row.count; ++rank) {
+      const Text& at = run[static_cast<std::size_t>(of)];
+      const BestTokens best = valued_best(draft(at), text, at);
+      for (int rank = 1; rank <= std::ssize(best.tokens); ++rank) {
         const ChanceVector x = chance_features(best.row, rank);
         double odds = 0;
         for (std::size_t i = 0; i < x.size(); ++i) odds += w[i] * x[i];
@@ -146,11 +161,18 @@ ChanceVector random_chance_weights(std::mt19937& random) {
 }
 
 TEST(ValuedGrower, IsTheRuleOfItsPage) {
-  int dropped = 0, cut = 0;
+  int dropped = 0, cut = 0, copied = 0;
   for (unsigned seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    const Model draft = random_model(3 + random() % 8, seed, 1, 1);
+    const std::size_t vocab = seed % 5 == 4 ? 30 : 3 + random() % 8;
+    const Model draft = random_model(vocab, seed, 1, 1);
+    Text text;  // before the root, which is 0; it has tokens that the draft does not have
+    for (std::size_t i = seed % 3 == 1 ? 10 * vocab : 0; i > 0; --i)
+      text.push_back(static_cast<TokenId>(random() % (vocab + 1)));
+    text.push_back(0);
+    CopyIndex copies;
+    copies.follow(text);
     const ChanceVector w = seed % 4 == 0 ? kDraftsOwn : random_chance_weights(random);
     ValuedGrower::Limits limits;
     limits.nodes = 1 + static_cast<int>(random() % 40);
@@ -166,9 +188,10 @@ TEST(ValuedGrower, IsTheRuleOfItsPage) {
         limits.prices.trees.push_back(limits.prices.trees.back() + (n < turn ? early : late));
     }
     if (seed % 3 == 0) limits.prices.forward = .01 * static_cast<double>(random() % 20);
-    ValuedGrower grower(0, limits, w);
+    limits.vocab = static_cast<int>(vocab);
+    ValuedGrower grower(0, limits, w, &copies);
     const Grown grown = grow_valued(grower, draft);
-    const ByThePage page(limits, w, draft);
+    const ByThePage page(limits, w, draft, text);
     const TokenTree& tree = grown.tree.tree;
     EXPECT_EQ(tree_paths(tree), page.tree);
     EXPECT_EQ(grown.run, page.run);
@@ -188,12 +211,16 @@ TEST(ValuedGrower, IsTheRuleOfItsPage) {
       const auto place = std::find(grown.run.begin(), grown.run.end(), text_of(tree, node));
       EXPECT_EQ(run, place == grown.run.end() ? -1 : place - grown.run.begin());
       if (run < 0) continue;
-      EXPECT_EQ(best[static_cast<std::size_t>(run)].tokens,
-                valued_best(draft(text_of(tree, node))).tokens);
+      const BestTokens expected =
+          valued_best(draft(text_of(tree, node)), text, text_of(tree, node));
+      EXPECT_EQ(best[static_cast<std::size_t>(run)].tokens, expected.tokens);
+      EXPECT_EQ(best[static_cast<std::size_t>(run)].row.copied, expected.row.copied);
+      copied += expected.row.copied > kChanceRanks ? 1 : 0;
     }
   }
   EXPECT_GT(dropped, 50);
   EXPECT_GT(cut, 50);
+  EXPECT_GT(copied, 5);  // of tokens that are none of the best
 }
 
 TEST(ValuedGrower, ByRankAloneMakesTheBestTree) {
@@ -253,12 +280,17 @@ TEST(ValuedGrower, StopsWhereNodesOrForwardsCostMoreThanTheyBring) {
 /// nodes that were run fell out of the tree.
 Texts valued_steps(const ValuedGrower::Limits& limits, const ChanceVector& prior,
                    const Model& target, const Model& draft, std::size_t length, int& dropped) {
+  const Text known{1, 2, 0, 0, 1, 1, 2, 0};  // written before
   Texts texts;
   for (Courses courses; courses.next();) {
     ChanceVector w = prior;
     Text text;
     for (int i = 0; i < 2; ++i) {
-      ValuedGrower grower(0, limits, w);
+      Text before = known;
+      before.insert(before.end(), text.begin(), text.end());
+      CopyIndex copies;
+      copies.follow(before);
+      ValuedGrower grower(0, limits, w, &copies);
       const Grown grown = grow_valued(grower, draft, text);
       const TokenTree& tree = grown.tree.tree;
       const auto run = static_cast<int>(std::count_if(grown.tree.run.begin(), grown.tree.run.end(),

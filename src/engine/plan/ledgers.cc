@@ -82,6 +82,9 @@ void Ledgers::enter_draft() {
   if (does_.inner) enter_source("draft's draft", *does_.inner, does_.inner_bounds());
   enter_model("draft", *models_.outer, does_.draft_limits);
   if (!does_.beams) enter_snapshots("draft", models_.outer->config);
+  if (const std::size_t bytes = ModelDrafter::state_bytes(does_.policy, does_.slots);
+      !does_.beams && bytes > 0)
+    plan_.ledger.push_back({"draft: places in the texts to copy from", bytes});
   if (!does_.beams)
     enter("draft probabilities", ModelDrafter::grower_bytes(does_.policy),
           static_cast<std::uint64_t>(ModelDrafter::grower_allocations(does_.policy)));

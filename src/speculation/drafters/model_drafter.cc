@@ -73,6 +73,7 @@ class ModelDrafter::State final : public DraftState {
   std::vector<double> confidences;  // of the last chain
   // These serve valued trees: of the last one, then of all since the last fit.
   const std::shared_ptr<ChanceLearner> learner;
+  CopyIndex copies;
   ChanceKind kind = ChanceKind::kGreedy;
   std::vector<BestTokens> best;  // of the nodes that were run; empty: nothing is learned of them
   double expected_tokens = 1;
@@ -133,11 +134,13 @@ std::vector<Draft> ModelDrafter::grow_valued(std::span<const DraftRequest> reque
       drawn.push_back(texts[r]);
       continue;
     }
+    state.copies.follow(requests[r].text);
     state.kind = chance_kind(static_cast<double>(texts[r].sampling.temperature));
     growers.push_back(std::make_unique<ValuedGrower>(
         texts[r].pending.back(),
-        ValuedGrower::Limits{shape.size(), rows, run, config_.growth.forwards, prices_},
-        learner_->weights(state.kind)));
+        ValuedGrower::Limits{shape.size(), rows, run, config_.growth.forwards, prices_,
+                             config_.vocab},
+        learner_->weights(state.kind), &state.copies));
     valued.push_back({texts[r], growers.back().get()});
   }
   require(static_cast<int>(valued.size()) * run <= ShapeGrower::room_of(config_).run,
@@ -157,9 +160,12 @@ std::vector<Draft> ModelDrafter::grow_valued(std::span<const DraftRequest> reque
     Draft& draft = drafts.emplace_back(std::move(by_rows[next_valued++]));
     state.expected_tokens = grower.expected_tokens();
     std::vector<BestTokens> best = grower.take_best();
-    for (const std::int32_t of : draft.row)
-      draft.best.push_back(of < 0 ? std::vector<TokenId>()
-                                  : best[static_cast<std::size_t>(of)].tokens);
+    for (const std::int32_t of : draft.row) {
+      std::vector<TokenId>& tokens = draft.best.emplace_back();
+      if (of < 0) continue;
+      const BestTokens& row = best[static_cast<std::size_t>(of)];  // a copy has no rank of its own
+      tokens.assign(row.tokens.begin(), row.tokens.begin() + row.row.count);
+    }
     // Edited rows are no evidence of the pair.
     if (texts[r].editor == nullptr) state.best = std::move(best);
   }
@@ -243,6 +249,11 @@ std::size_t ModelDrafter::grower_bytes(const ShapeGrower::Config& config) {
 int ModelDrafter::grower_allocations(const ShapeGrower::Config& config) {
   return (has_shapes(config) ? ShapeGrower::kAllocations : 0) +
          (config.growth.kind != Growth::Kind::kShape ? FrontierGrower::kAllocations : 0);
+}
+
+std::size_t ModelDrafter::state_bytes(const ShapeGrower::Config& config, int context) {
+  if (config.growth.kind != Growth::Kind::kValued) return 0;
+  return static_cast<std::size_t>(config.max_requests) * CopyIndex::host_bytes(context);
 }
 
 void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,

@@ -43,6 +43,8 @@ class ModelDrafter final : public Drafter {
   /// Device bytes of what grows its trees, and how many allocations hold them. Pure.
   static std::size_t grower_bytes(const ShapeGrower::Config& config);
   static int grower_allocations(const ShapeGrower::Config& config);
+  /// Bytes of the host that the texts' states hold, of at most this many tokens each. Pure.
+  static std::size_t state_bytes(const ShapeGrower::Config& config, int context);
 
  private:
   class State;

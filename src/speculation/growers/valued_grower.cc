@@ -16,8 +16,15 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-ValuedGrower::ValuedGrower(TokenId root, const Limits& limits, const ChanceVector& weights)
-    : root_(root), limits_(limits), weights_(weights), value_{1}, depth_{0} {
+ValuedGrower::ValuedGrower(TokenId root, const Limits& limits, const ChanceVector& weights,
+                           const CopyIndex* copies)
+    : root_(root),
+      limits_(limits),
+      weights_(weights),
+      copies_(copies),
+      run_{{root, -1}},
+      value_{1},
+      depth_{0} {
   require(limits.nodes >= 1 && limits.rows >= 1 && limits.run >= 1,
           "draft: a valued tree has a root, and forwards have rows");
   least_ = price_after(0);
@@ -28,9 +35,25 @@ double ValuedGrower::price_after(std::size_t below) const {
   return below + 1 < trees.size() ? trees[below + 1] - trees[below] : 0;
 }
 
+/// Makes the token that is copied after this node's path one of its children.
+void ValuedGrower::name_copy(int run) {
+  std::vector<TokenId> path;
+  for (int node = run; node > 0 && path.size() < CopyIndex::kLongestMatch;
+       node = run_[at(node)].parent)
+    path.push_back(run_[at(node)].token);
+  std::reverse(path.begin(), path.end());
+  const auto match = copies_->find(path);
+  if (!match || match->next >= limits_.vocab) return;
+  BestTokens& best = best_[at(run)];
+  const auto place = std::find(best.tokens.begin(), best.tokens.end(), match->next);
+  best.row.copied = static_cast<int>(place - best.tokens.begin()) + 1;
+  best.row.match = match->length;
+  if (place == best.tokens.end()) best.tokens.push_back(match->next);
+}
+
 void ValuedGrower::add_children(int parent, const BestTokens& best) {
   const int depth = depth_[at(parent)] + 1;
-  for (int rank = 1; rank <= best.row.count; ++rank) {
+  for (int rank = 1; rank <= best.row.children(); ++rank) {
     const double value = value_[at(parent)] * chance_of(weights_, chance_features(best.row, rank));
     if (value > last_)  // not so for what is no number
       best_first_.push_back({best.tokens[at(rank - 1)], parent, rank, depth, value, -1});
@@ -74,7 +97,7 @@ std::vector<DraftedNode> ValuedGrower::choose_rows() {
     one->run = static_cast<int>(value_.size());
     value_.push_back(one->value);
     depth_.push_back(one->depth);
-    next.push_back({one->token, one->parent});
+    next.push_back(run_.emplace_back(DraftedNode{one->token, one->parent}));
   }
   return next;
 }
@@ -86,6 +109,7 @@ std::vector<DraftedNode> ValuedGrower::take(std::span<const DraftedRow> rows) {
   for (const DraftedRow& row : rows) {
     require(row.best != nullptr, "draft: a valued tree is grown from best tokens");
     best_.push_back(*row.best);
+    if (copies_ != nullptr) name_copy(static_cast<int>(std::ssize(best_)) - 1);
   }
   if (limits_.nodes == 1) return {};
   for (int run = first; run < static_cast<int>(best_.size()); ++run)

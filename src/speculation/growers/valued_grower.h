@@ -1,9 +1,11 @@
 #pragma once
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "planner/calibrated/valued_trees.h"
+#include "src/speculation/growers/copy_index.h"
 #include "src/speculation/growers/grower.h"
 
 namespace canopy {
@@ -21,8 +23,11 @@ class ValuedGrower final : public Grower {
     int run = 1;       // nodes that are run in all, the root included
     int forwards = 0;  // after the root's
     GrowthPrices prices = {};
+    int vocab = std::numeric_limits<int>::max();  // tokens that a child can be, of copies
   };
-  ValuedGrower(TokenId root, const Limits& limits, const ChanceVector& weights);
+  /// `copies`: of the text, which ends with the root; null: none. It must outlive the grower.
+  ValuedGrower(TokenId root, const Limits& limits, const ChanceVector& weights,
+               const CopyIndex* copies = nullptr);
   std::vector<DraftedNode> take(std::span<const DraftedRow> rows) override;
   GrownTree finish() override;
 
@@ -42,6 +47,7 @@ class ValuedGrower final : public Grower {
     double value = 1;
     int run = -1;
   };
+  void name_copy(int run);
   void add_children(int parent, const BestTokens& best);
   /// Leaves the candidates that the tree has room for, and finds how many of them it is to have.
   void keep_best();
@@ -55,9 +61,11 @@ class ValuedGrower final : public Grower {
   TokenId root_;
   Limits limits_;
   ChanceVector weights_;
+  const CopyIndex* copies_;
   std::vector<Candidate> best_first_;  // as many as there is room for, the best so far
   std::size_t kept_ = 0;               // of these, in the tree
-  std::vector<double> value_;          // of the nodes that were run
+  std::vector<DraftedNode> run_;       // nodes that were run
+  std::vector<double> value_;          // of these
   std::vector<int> depth_;
   std::vector<BestTokens> best_;  // of those whose rows came
   double last_ = 0;               // the value that a candidate must exceed to find room
