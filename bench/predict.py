@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Seconds per token, predicted and measured, for settings drawn from the ranges below by a fixed seed.
 
-    bench/predict.py -m MODEL -md DRAFT [-m MODEL -md DRAFT ...] [--prompts FILE] [--acceptance FILE] [--settings N] [--seed S]
-                     [--disk-limit RATE]
+    bench/predict.py -m MODEL -md DRAFT [-m MODEL -md DRAFT ...] [--prompts FILE] [--settings N] [--seed S] [--disk-limit RATE]
 
 A setting is a model and its draft, a budget between the least that works and a tenth more than the model, a method, a size of its
-trees and a temperature. A setting that the plan refuses is said and drawn anew. For each the machine is measured anew
+trees and a temperature. A setting that the plan refuses is said and drawn anew. What each pair accepts at a temperature is measured once,
+on other prompts (canopy calibrate acceptance). For each setting the machine is measured anew
 (canopy calibrate hardware, in all the memory that is free), as a shared one changes within minutes; then it is planned from that and
 its prediction printed; then it runs; then the machine is measured once more, which says how far the same plan would have been
 predicted otherwise: no prediction can be better than that. --disk-limit holds the link at a rate below the disk's, whose own changes
@@ -28,6 +28,8 @@ METHODS = ("none", "chain", "sequoia", "topk", "calibrated")
 TEMPERATURES = (0, .6, 1)
 NODES = (4, 64)  # drawn so that each doubling is as likely as the next
 EXAMPLES, TOKENS, PROMPT_TOKENS = 8, 96, 64
+PLAIN_EXAMPLES = 2  # of plain decoding, whose sweeps all bring one token
+ACCEPTANCE_EXAMPLES = 40
 
 
 def bytes_of(model):
@@ -73,8 +75,7 @@ def in_words(setting):
 
 def flags(setting, args):
     words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"],
-             "--profile", setting["profile"]]
-    words += ["--acceptance", args.acceptance] if args.acceptance else []
+             "--profile", setting["profile"], "--acceptance", acceptance_of(setting)]
     return words + (["--disk-limit", args.disk_limit] if args.disk_limit else [])
 
 
@@ -86,6 +87,17 @@ def measure_machine(model, draft, profile):
     result = canopy("calibrate", "hardware", "-m", model, "-md", draft, "-o", profile, "--quiet")
     if result.returncode:
         refuse(result)
+
+
+def acceptance_of(setting):
+    """The file of what the pair accepts at the setting's temperature, measured if it is not there."""
+    file = pathlib.Path(setting["profile"]).with_suffix(f".{setting['temperature']}.acceptance.json")
+    if not file.exists():
+        result = canopy("calibrate", "acceptance", "-m", setting["model"], "-md", setting["draft"], "--temp", setting["temperature"],
+                        "--examples", ACCEPTANCE_EXAMPLES, "-o", file, "--quiet")
+        if result.returncode:
+            refuse(result)
+    return file
 
 
 def predict(setting, args):
@@ -112,7 +124,8 @@ def measure(setting, args):
     size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
     if setting["method"] == "calibrated" and setting["temperature"] > 0:  # else the trees are the plan's shape
         size.append("--reproducible")
-    result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
+    examples = PLAIN_EXAMPLES if setting["method"] == "none" else EXAMPLES
+    result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", examples, "-n", TOKENS,
                     "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
     if result.returncode:
         refuse(result)
@@ -135,7 +148,6 @@ def main():
     parser.add_argument("-m", dest="models", action="append", required=True)
     parser.add_argument("-md", dest="drafts", action="append", required=True)
     parser.add_argument("--prompts", default=PROMPTS)
-    parser.add_argument("--acceptance", help="what canopy calibrate acceptance measured of the pair (one pair alone)")
     parser.add_argument("--settings", type=int, default=20)
     parser.add_argument("--seed", type=int, default=20261127)
     parser.add_argument("--disk-limit", help="bytes per second, e.g. 400M, at which the link is held")
