@@ -166,7 +166,8 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
         return target_row(edited(draft.tree, target_logits, node, editor, stream), sampling, q,
                           stream);
       },
-      [&](NodeId) { return read_draft_row(); }, choices);
+      [&](NodeId) { return read_draft_row(); }, choices,
+      draft.copied.empty() ? Asking::kFromBelow : Asking::kFromAbove);
 }
 
 Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,

@@ -26,26 +26,6 @@ Grown grow(const Text& text, const Growth& growth, const GraphGrower::Limits& li
   return grow_on_tables(grower, draft);
 }
 
-/// Rows in which every token has some probability, and no two the same.
-Model full_model(std::size_t vocab, unsigned seed) {
-  auto rows = std::make_shared<std::map<Text, std::vector<double>>>();
-  return [=](const Text& text) {
-    std::vector<double>& row = (*rows)[text];
-    if (!row.empty()) return row;
-    std::seed_seq key{seed, static_cast<unsigned>(text.size()),
-                      std::accumulate(text.begin(), text.end(), 1u, [](unsigned hash, TokenId t) {
-                        return hash * 31 + static_cast<unsigned>(t);
-                      })};
-    std::mt19937 random(key);
-    std::normal_distribution<double> normal(0.0, 1.5);
-    row.resize(vocab);
-    for (double& value : row) value = std::exp(normal(random));
-    normalise(row);
-    for (double& value : row) value = static_cast<double>(static_cast<float>(value));
-    return row;
-  };
-}
-
 std::vector<NodeId> parents_of(const TokenTree& tree) {
   std::vector<NodeId> parents;
   for (NodeId node = 0; node < tree.size(); ++node) parents.push_back(tree.parent(node));
@@ -221,7 +201,8 @@ struct Step {
   Growth growth;
   GraphGrower::Limits limits{100, 2, 100};  // two nodes of a level are run: few courses
   bool drops_leaves = false;  // tokens that the draft finds unlikely are not even checked
-  bool own_rows = false;      // copies are judged by the rows of their own paths
+  Asking asking = Asking::kFromAbove;
+  bool own_rows = false;  // copies are judged by the rows of their own paths
 };
 
 GrownTree without_leaves(const GrownTree& grown, double least) {
@@ -271,7 +252,7 @@ Texts speculate_graphs(const Step& step, const Model& target, const Model& draft
                                       : grown.run.at(static_cast<std::size_t>(row)));
           return std::span(q_row);
         },
-        choices);
+        choices, step.asking);
     Text text = text_of(tree, verdict.path.back());
     text.push_back(verdict.next);
     text.resize(std::min(text.size(), length));  // merged nodes may lie above: paths are longer
@@ -329,6 +310,12 @@ TEST(GraphGrower, IsSeenToBeWrongWhereDrawnNodesAreMergedAcrossLevels) {
   step.growth.within_level = false;
   step.limits.widest = 100;
   step.growth.least = 0.3;
+  EXPECT_GT(worst_of(step, 4), kWrong);
+}
+
+TEST(GraphGrower, IsSeenToBeWrongWhereDrawnNodesThatShareASubtreeAreAskedFromBelow) {
+  Step step = sampled_step();
+  step.asking = Asking::kFromBelow;
   EXPECT_GT(worst_of(step, 4), kWrong);
 }
 

@@ -20,9 +20,9 @@ namespace canopy::testing {
 
 using Rule = std::function<Verdict(const TokenTree&, const LendRow& p, const LendRow& q, Choices&)>;
 
-inline Rule rule_of(Drawing drawing) {
-  return [drawing](const TokenTree& tree, const LendRow& p, const LendRow& q, Choices& choices) {
-    return verify_tree(tree, drawing, p, q, choices);
+inline Rule rule_of(Drawing drawing, Asking asking = Asking::kFromBelow) {
+  return [=](const TokenTree& tree, const LendRow& p, const LendRow& q, Choices& choices) {
+    return verify_tree(tree, drawing, p, q, choices, asking);
   };
 }
 
@@ -92,10 +92,31 @@ inline Model random_model(std::size_t vocab, unsigned seed, double temperature, 
   };
 }
 
+/// Rows in which every token has some probability, and no two the same.
+inline Model full_model(std::size_t vocab, unsigned seed) {
+  auto rows = std::make_shared<std::map<Text, std::vector<double>>>();
+  return [=](const Text& text) {
+    std::vector<double>& row = (*rows)[text];
+    if (!row.empty()) return row;
+    std::seed_seq key{seed, static_cast<unsigned>(text.size()),
+                      std::accumulate(text.begin(), text.end(), 1u, [](unsigned hash, TokenId t) {
+                        return hash * 31 + static_cast<unsigned>(t);
+                      })};
+    std::mt19937 random(key);
+    std::normal_distribution<double> normal(0.0, 1.5);
+    row.resize(vocab);
+    for (double& value : row) value = std::exp(normal(random));
+    normalise(row);
+    for (double& value : row) value = static_cast<double>(static_cast<float>(value));
+    return row;
+  };
+}
+
 /// The distribution of texts of `length` tokens: draft a tree of this shape, verify it, let the
-/// target go on alone after the step.
+/// target go on alone after the step. Adds the mean tokens of the step to `tokens`.
 inline Texts speculate(const Rule& rule, const TreeShape& shape, Drawing children,
-                       const Model& target, const Model& draft, std::size_t length) {
+                       const Model& target, const Model& draft, std::size_t length,
+                       double* tokens = nullptr) {
   Texts texts;
   for (Courses courses; courses.next();) {
     TokenTree tree(0);
@@ -108,6 +129,7 @@ inline Texts speculate(const Rule& rule, const TreeShape& shape, Drawing childre
     const Verdict verdict = rule(
         tree, [&](NodeId node) { return std::span(p_row = target(text_of(tree, node))); },
         [&](NodeId node) { return std::span(q_row = draft(text_of(tree, node))); }, choices);
+    if (tokens != nullptr) *tokens += courses.chance() * static_cast<double>(verdict.path.size());
     Text text = text_of(tree, verdict.path.back());
     text.push_back(verdict.next);
     continue_alone(target, text, courses.chance(), length, texts);

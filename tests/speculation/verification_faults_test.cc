@@ -116,6 +116,104 @@ Rule slowly(Drawing drawing, Fault fault) {
   };
 }
 
+// Refuse and owe from below, slowly: each node keeps its rows while its subtrees are tried.
+
+enum class FaultBelow {
+  kNone,
+  kWeightNotCarriedDown,   // a child begins with 1
+  kWeightNotRefused,       // a refusal leaves the node's weight
+  kOwedWithoutTheWeight,   // R - D for w R - D
+  kNodeBeforeItsChildren,  // asked for on the way down, with all of its weight
+  kSiblingsInReverse,
+};
+
+struct FromBelowSlowly {
+  FaultBelow fault;
+  const TokenTree& tree;
+  const LendRow &p, &q;
+  Choices& choices;
+  Verdict verdict = {};
+
+  bool visit(NodeId node, double weight) {
+    const TokenTree::Range range = tree.children(node);
+    const auto lent = p(node);
+    std::vector<double> residual(lent.begin(), lent.end()), draft(residual.size(), 0.0);
+    if (range.count > 0) {
+      const auto row = q(node);
+      std::copy(row.begin(), row.end(), draft.begin());
+      normalise(draft);
+    }
+    if (fault == FaultBelow::kNodeBeforeItsChildren && node != 0 && !choices.accept(node, weight))
+      return false;
+    for (int k = 0; k < range.count; ++k) {
+      const bool reverse = fault == FaultBelow::kSiblingsInReverse;
+      const NodeId child = range.first + (reverse ? range.count - 1 - k : k);
+      const auto t = static_cast<std::size_t>(tree.token(child));
+      const double chance = draft[t] > 0 ? std::min(1.0, weight * residual[t] / draft[t]) : 0;
+      if (chance > 0 && visit(child, fault == FaultBelow::kWeightNotCarriedDown ? 1 : chance))
+        return true;
+      if (chance == 1) return false;
+      refuse(residual, draft, weight);
+      draft[t] = 0;
+      if (total(draft) > 0) normalise(draft);
+    }
+    const bool asked = node == 0 || fault == FaultBelow::kNodeBeforeItsChildren;
+    if (!asked && !choices.accept(node, weight)) return false;
+    for (NodeId on = node; on >= 0; on = tree.parent(on))
+      verdict.path.insert(verdict.path.begin(), on);
+    verdict.next = choices.draw(node, residual);
+    return true;
+  }
+
+  void refuse(std::vector<double>& residual, const std::vector<double>& draft,
+              double& weight) const {
+    const double by = fault == FaultBelow::kOwedWithoutTheWeight ? 1 : weight;
+    std::vector<double> rest(residual.size());
+    for (std::size_t i = 0; i < rest.size(); ++i)
+      rest[i] = std::max(by * residual[i] - draft[i], 0.0);
+    const double left = total(rest);
+    if (!(left > 1e-14)) {
+      if (weight < 1) weight = 0;
+      return;
+    }
+    residual = rest;
+    normalise(residual);
+    if (weight < 1 && fault != FaultBelow::kWeightNotRefused) weight = left / (left + 1 - weight);
+  }
+};
+
+Rule slowly_from_below(FaultBelow fault) {
+  return [=](const TokenTree& tree, const LendRow& p, const LendRow& q, Choices& choices) {
+    FromBelowSlowly rule{fault, tree, p, q, choices};
+    rule.visit(0, 1);
+    return rule.verdict;
+  };
+}
+
+TEST(SlowRules, FromBelowAreExactWithoutAFaultAndSeenWithOne) {
+  const auto error = [](FaultBelow fault) {
+    double worst = 0;
+    for (const Case& c : cases())
+      for (unsigned seed = 0; seed < 4 && c.name != "smaller draft vocabulary"; ++seed) {
+        const auto length = static_cast<std::size_t>(c.shape.levels());
+        const Model target = random_model(c.vocab, 2 * seed, 1, 1);
+        const Model draft = full_model(c.draft_vocab, 2 * seed + 1);
+        Texts alone;
+        continue_alone(target, {}, 1, length, alone);
+        worst =
+            std::max(worst, distance(alone, speculate(slowly_from_below(fault), c.shape,
+                                                      Drawing::kSequoia, target, draft, length)));
+      }
+    return worst;
+  };
+  EXPECT_LT(error(FaultBelow::kNone), kExact);
+  for (const FaultBelow fault :
+       {FaultBelow::kWeightNotCarriedDown, FaultBelow::kWeightNotRefused,
+        FaultBelow::kOwedWithoutTheWeight, FaultBelow::kNodeBeforeItsChildren,
+        FaultBelow::kSiblingsInReverse})
+    EXPECT_GT(error(fault), kWrong) << static_cast<int>(fault);
+}
+
 struct Mutant {
   Drawing drawing;
   Fault fault;

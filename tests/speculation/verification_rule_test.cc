@@ -18,6 +18,7 @@ class EachDrawing : public ::testing::TestWithParam<Drawing> {};
 
 TEST_P(EachDrawing, GivesExactlyTheTargetsTextWhateverTheDraft) {
   EXPECT_LT(worst_error(rule_of(GetParam()), GetParam(), kModels), kExact);
+  EXPECT_LT(worst_error(rule_of(GetParam(), Asking::kFromAbove), GetParam(), 8), kExact);
 }
 
 INSTANTIATE_TEST_SUITE_P(VerifyTree, EachDrawing, ::testing::ValuesIn(kDrawings),
@@ -42,6 +43,30 @@ TEST(VerifyTree, IsWrongForChildrenOfAnotherDrawing) {  // so the two have one n
                                children == Drawing::kSequoia)) {
         EXPECT_TRUE(is_seen(rule, children)) << name(rule) << " of " << name(children);
       }
+}
+
+TEST(VerifyTree, BringsMoreTokensFromBelow) {
+  for (const Drawing drawing : {Drawing::kSequoia, Drawing::kSpecInfer}) {
+    double sum_below = 0, sum_above = 0;
+    for (const Case& c : cases())
+      for (unsigned seed = 0; seed < 8; ++seed) {
+        SCOPED_TRACE(c.name);
+        const Model target = random_model(c.vocab, 2 * seed, 1, 1);
+        const Model draft = random_model(c.draft_vocab, 2 * seed + 1, 1, 1);
+        const auto length = static_cast<std::size_t>(c.shape.levels());
+        double below = 0, above = 0;
+        for (const auto& [asking, tokens] :
+             {std::pair{Asking::kFromBelow, &below}, {Asking::kFromAbove, &above}})
+          speculate(rule_of(drawing, asking), c.shape, drawing, target, draft, length, tokens);
+        EXPECT_GT(below, above - kExact);
+        if (c.shape.levels() <= 2) {
+          EXPECT_NEAR(below, above, kExact);  // nothing hangs below a child
+        }
+        sum_below += below;
+        sum_above += above;
+      }
+    EXPECT_GT(sum_below, 1.02 * sum_above) << name(drawing);
+  }
 }
 
 /// The chance that one of k children is accepted.
@@ -184,7 +209,7 @@ TEST(VerifyTree, AcceptsForCertainOnceChildrenCoverTheTarget) {
   verify_tree(
       tree, Drawing::kSequoia, [&](NodeId) { return std::span(p); },
       [&](NodeId) { return std::span(q); }, refuser);
-  EXPECT_EQ(refuser.chances, (std::vector<double>{0, 0, 1}));
+  EXPECT_EQ(refuser.chances, std::vector<double>{1});  // children of chance 0 are not asked
 }
 
 /// Accepts or refuses at random whatever the chance.
@@ -198,7 +223,7 @@ class Coin final : public Choices {
   std::mt19937 random_;
 };
 
-TEST(VerifyTree, AsksForVisitedRowsOnlyAndOnceEach) {
+TEST(VerifyTree, FromAboveAsksForVisitedRowsOnlyAndOnceEach) {
   TokenTree tree(0);
   for (const auto& [parent, tokens] :
        {std::pair<NodeId, std::vector<TokenId>>{0, {0, 1}}, {1, {2, 3}}, {2, {1}}, {3, {4}}})
@@ -216,7 +241,8 @@ TEST(VerifyTree, AsksForVisitedRowsOnlyAndOnceEach) {
         };
       };
       Coin coin(seed);
-      const Verdict verdict = verify_tree(tree, drawing, lend(p_asked, p), lend(q_asked, q), coin);
+      const Verdict verdict =
+          verify_tree(tree, drawing, lend(p_asked, p), lend(q_asked, q), coin, Asking::kFromAbove);
       std::vector<NodeId> inner = verdict.path;
       std::erase_if(inner, [&](NodeId node) { return tree.children(node).count == 0; });
       EXPECT_EQ(p_asked, verdict.path);
@@ -225,6 +251,43 @@ TEST(VerifyTree, AsksForVisitedRowsOnlyAndOnceEach) {
     }
     EXPECT_EQ(paths.size(), 7u);  // a walk may end at any node
   }
+}
+
+TEST(VerifyTree, FromBelowAsksForRowsOfInnerNodesOnceAndOfTheLastNode) {
+  TokenTree tree(0);
+  for (const auto& [parent, tokens] :
+       {std::pair<NodeId, std::vector<TokenId>>{0, {0, 1}}, {1, {2, 3}}, {2, {1}}, {3, {0}}})
+    tree.add_children(parent, tokens);
+  std::set<NodeId> last;
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::vector<double> p, q;
+    std::vector<NodeId> p_asked, q_asked;
+    Coin coin(seed);
+    const Verdict verdict = verify_tree(
+        tree, Drawing::kSequoia,
+        [&](NodeId node) {
+          p_asked.push_back(node);
+          return std::span(p = {0.2, 0.2, 0.2, 0.2, 0.2});
+        },
+        [&](NodeId node) {
+          q_asked.push_back(node);
+          return std::span(q = {0.22, 0.22, 0.22, 0.22, 0.12});
+        },
+        coin);
+    const NodeId end = verdict.path.back();
+    EXPECT_EQ(p_asked.back(), end);
+    EXPECT_LE(std::count(p_asked.begin(), p_asked.end(), end), 2);
+    for (NodeId node = 0; node < tree.size(); ++node) {
+      const bool inner = tree.children(node).count > 0;
+      const auto asked = std::count(p_asked.begin(), p_asked.end(), node);
+      EXPECT_LE(asked, node == end ? 2 : inner ? 1 : 0) << node;
+      EXPECT_EQ(std::count(q_asked.begin(), q_asked.end(), node), inner ? asked : 0);
+    }
+    last.insert(end);
+  }
+  // Second children have no chance, as the target owes the last token alone by then.
+  EXPECT_EQ(last, (std::set<NodeId>{0, 1, 3, 6}));
 }
 
 TEST(VerifyTree, NeverAsksForQWhereTheTargetDecides) {

@@ -5,7 +5,7 @@ namespace canopy {
 
 /// Way to draw siblings and, by that, the rule that verifies them. Each proof (docs/math.md,
 /// "Verification") is of such a pair, so the pair has one name, which travels with the tree. The
-/// rejection rule for a single sequence (arXiv:2211.17192) is kSequoia on a chain.
+/// rejection rule for a single sequence (arXiv:2211.17192) is kSequoia on a chain, from above.
 enum class Drawing : std::uint8_t {
   kTopK,       // the draft's best tokens; the target's own sample decides
   kNaive,      // drawn from q independently; the target's own sample decides

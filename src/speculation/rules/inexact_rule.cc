@@ -174,7 +174,8 @@ Verdict verify_inexactly(const TokenTree& tree, const InexactRule& rule, const I
   switch (rule.kind) {
     case InexactRule::Kind::kLenience:
       if (rows.greedy) return follow_leniently(tree, rule.threshold, rows.plain);
-      return verify_tree(tree, Drawing::kSequoia, rows.p, rows.q, choices, rule.threshold);
+      return verify_tree(tree, Drawing::kSequoia, rows.p, rows.q, choices, Asking::kFromAbove,
+                         rule.threshold);
     case InexactRule::Kind::kRatio:
       return longest_of_kept(tree, rows, choices);
     case InexactRule::Kind::kRollback:

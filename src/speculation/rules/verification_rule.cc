@@ -1,7 +1,9 @@
 #include "src/speculation/rules/verification_rule.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -12,20 +14,43 @@
 namespace canopy {
 namespace {
 
-double sum(std::span<const double> x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+constexpr const char* kWiderDraft = "verification: q has more columns than p";
+
+/// Sums of(0) to of(count - 1), in parts that the compiler makes vectors of: rows are as long as
+/// the vocabulary, and each node that is tried takes several sums.
+template <class Of>
+double sum_of(std::size_t count, const Of& of) {
+  constexpr std::size_t kParts = 8;
+  std::array<double, kParts> part{};
+  std::size_t t = 0;
+  for (; t + kParts <= count; t += kParts)
+    for (std::size_t k = 0; k < kParts; ++k) part[k] += of(t + k);
+  for (; t < count; ++t) part[0] += of(t);
+  return std::accumulate(part.begin(), part.end(), 0.0);
+}
+
+double sum(std::span<const double> x) {
+  return sum_of(x.size(), [x](std::size_t t) { return x[t]; });
+}
 
 void divide(std::span<double> x, double by) {
-  for (double& value : x) value /= by;
+  const double times = 1 / by;
+  for (double& value : x) value *= times;
 }
 
 /// The children of one node, tried in order: R, what the target still owes, and D, what the next
-/// child was drawn from. Both sum to 1. A child x is accepted with chance R(x) / (rho D(x)), where
-/// rho is 1 but for k-sequential selection.
+/// child was drawn from. Both sum to 1. A child x is accepted with chance w R(x) / (rho D(x)),
+/// where w is the weight that the node has left, and rho is 1 but for k-sequential selection.
 class Siblings {
  public:
   Siblings(Drawing drawing, std::size_t count, std::span<double> p, std::span<double> q,
-           double lenience)
-      : drawing_(drawing), count_(count), lenience_(lenience), residual_(p), draft_(q) {
+           double weight, double lenience = 1)
+      : drawing_(drawing),
+        count_(count),
+        lenience_(lenience),
+        residual_(p),
+        draft_(q),
+        weight_(weight) {
     support_ = std::count_if(q.begin(), q.end(), [](double value) { return value > 0; });
     divide(draft_, sum(draft_));
     if (drawing == Drawing::kSpecTr) division_ = smallest_division();
@@ -37,7 +62,7 @@ class Siblings {
       throw Error("verification: token " + std::to_string(token) +
                   " has no draft probability: q is not what drew this tree");
     if (lenience_ == 0) return 1;
-    return residual_[at] / (lenience_ * division_ * draft_[at]);
+    return weight_ * residual_[at] / (lenience_ * division_ * draft_[at]);
   }
 
   /// The last of `refused` was just refused, the others before it.
@@ -50,18 +75,31 @@ class Siblings {
     if (drawing_ == Drawing::kSequoia) take_out(refused);
   }
 
+  /// The chance that the node is accepted now, with what was refused below it.
+  double weight() const { return weight_; }
+
  private:
-  /// R <- norm(R - times min(D, R / rho)). Where nothing is left, a refusal had a chance of about
-  /// 1e-16 a token: R stays, which errs by no more than that.
+  /// R <- norm(w R - times min(D, w R / rho)), and w <- what that sums to, over the chance of the
+  /// refusal. Where nothing is left and w is 1, a refusal had a chance of about 1e-16 a token: R
+  /// and w stay, which errs by no more than that.
   void owe_the_rest(double times) {
-    const auto rest = [&](std::size_t t) {
-      return std::max(residual_[t] - times * std::min(draft_[t], residual_[t] / division_), 0.0);
+    const double weight = weight_, share = 1 / division_;
+    double* const residual = residual_.data();
+    const double* const draft = draft_.data();
+    const auto rest = [=](std::size_t t) {
+      const double owed = weight * residual[t];
+      return std::max(owed - times * std::min(draft[t], owed * share), 0.0);
     };
-    double left = sum(residual_.subspan(draft_.size()));
-    for (std::size_t t = 0; t < draft_.size(); ++t) left += rest(t);
-    if (!(left > 0)) return;
-    for (std::size_t t = 0; t < draft_.size(); ++t) residual_[t] = rest(t);
-    divide(residual_, left);
+    const double left =
+        weight * sum(residual_.subspan(draft_.size())) + sum_of(draft_.size(), rest);
+    if (!(left > std::numeric_limits<double>::min())) {
+      if (weight_ < 1) weight_ = 0;
+      return;
+    }
+    const double by = 1 / left;
+    for (std::size_t t = 0; t < draft_.size(); ++t) residual[t] = rest(t) * by;
+    for (double& value : residual_.subspan(draft_.size())) value *= weight * by;
+    if (weight_ < 1) weight_ = left / (left + 1 - weight_);
   }
 
   /// D <- D without the last of `drawn`, or uniform over the tokens not yet drawn.
@@ -104,6 +142,7 @@ class Siblings {
   std::size_t count_;
   double lenience_;
   std::span<double> residual_, draft_;
+  double weight_;
   std::ptrdiff_t support_ = 0;
   double division_ = 1;  // rho
 };
@@ -131,6 +170,73 @@ Verdict walk(const Visit& visit) {
   return verdict;
 }
 
+/// Refuses and owes from below: a node is asked when all that hangs below it was refused. What is
+/// owed for a subtree that is refused is known when its node is come to, as a node's chance is that
+/// of its whole subtree, so each inner node's rows are read once, on the way down.
+class FromBelow {
+ public:
+  FromBelow(const TokenTree& tree, Drawing drawing, const LendRow& p_row, const LendRow& q_row,
+            Choices& choices)
+      : tree_(tree), drawing_(drawing), p_row_(p_row), q_row_(q_row), choices_(choices) {}
+
+  Verdict verify() {
+    visit(0, 1);
+    return std::move(verdict_);
+  }
+
+ private:
+  struct Judged {
+    std::vector<double> children;  // the chances of those that can be come to
+    double weight = 1;             // of the node after them
+  };
+
+  /// Leaves what the target owes after all children in `owed_`.
+  Judged judge(NodeId node, double weight) {
+    owed_ = p_row_(node);
+    owed_of_ = node;
+    const TokenTree::Range children = tree_.children(node);
+    Judged judged{{}, weight};
+    if (children.count == 0) return judged;
+    const auto count = static_cast<std::size_t>(children.count);
+    const auto tokens = tree_.tokens().subspan(static_cast<std::size_t>(children.first), count);
+    const std::span<double> q = q_row_(node);
+    require(q.size() <= owed_.size(), kWiderDraft);
+    Siblings siblings(drawing_, count, owed_, q, weight);
+    for (std::size_t k = 0; k < count; ++k) {
+      judged.children.push_back(std::min(siblings.chance(tokens[k]), 1.0));
+      if (judged.children.back() == 1) break;  // nothing after it is asked
+      siblings.refuse(tokens.first(k + 1));
+    }
+    judged.weight = siblings.weight();
+    return judged;
+  }
+
+  /// Accepts the node, or one below it, with this chance over what may have been drawn below it.
+  bool visit(NodeId node, double weight) {
+    Judged judged{{}, weight};
+    if (tree_.children(node).count > 0) judged = judge(node, weight);
+    for (std::size_t k = 0; k < judged.children.size(); ++k) {
+      const NodeId child = tree_.children(node).first + static_cast<NodeId>(k);
+      if (judged.children[k] > 0 && visit(child, judged.children[k])) return true;
+    }
+    if (node != 0 && !choices_.accept(node, judged.weight)) return false;
+    if (owed_of_ != node) judge(node, weight);  // the rows of others have taken its place
+    verdict_.next = choices_.draw(node, owed_);
+    for (NodeId on = node; on >= 0; on = tree_.parent(on)) verdict_.path.push_back(on);
+    std::reverse(verdict_.path.begin(), verdict_.path.end());
+    return true;
+  }
+
+  const TokenTree& tree_;
+  Drawing drawing_;
+  const LendRow& p_row_;
+  const LendRow& q_row_;
+  Choices& choices_;
+  std::span<double> owed_;
+  NodeId owed_of_ = -1;
+  Verdict verdict_;
+};
+
 }  // namespace
 
 Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId)>& sample) {
@@ -144,10 +250,10 @@ Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId
 }
 
 Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
-                    const LendRow& q_row, Choices& choices, double lenience) {
-  require(lenience == 1 || drawing == Drawing::kSequoia,
-          "verification: only children of Sequoia's drawing are judged leniently");
-  const auto target = [&](NodeId node) {
+                    const LendRow& q_row, Choices& choices, Asking asking, double lenience) {
+  require(lenience == 1 || (drawing == Drawing::kSequoia && asking == Asking::kFromAbove),
+          "verification: only children of Sequoia's drawing are judged leniently, from above");
+  const LendRow target = [&](NodeId node) {
     const std::span<double> p = p_row(node);
     const double total = sum(p);
     require(std::isfinite(total) && total > 0,
@@ -157,6 +263,8 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
   };
   if (target_decides(drawing))
     return follow_samples(tree, [&](NodeId node) { return choices.draw(node, target(node)); });
+  if (asking == Asking::kFromBelow && drawing != Drawing::kSpecTr)
+    return FromBelow(tree, drawing, target, q_row, choices).verify();
 
   return walk([&](NodeId node, TokenId& next) -> std::optional<NodeId> {
     const std::span<double> residual = target(node);
@@ -165,8 +273,8 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
       const auto count = static_cast<std::size_t>(children.count);
       const auto tokens = tree.tokens().subspan(static_cast<std::size_t>(children.first), count);
       const std::span<double> q = q_row(node);
-      require(q.size() <= residual.size(), "verification: q has more columns than p");
-      Siblings siblings(drawing, count, residual, q, lenience);
+      require(q.size() <= residual.size(), kWiderDraft);
+      Siblings siblings(drawing, count, residual, q, 1, lenience);
       for (std::size_t k = 0; k < count; ++k) {
         const NodeId child = children.first + static_cast<NodeId>(k);
         if (choices.accept(child, siblings.chance(tokens[k]))) return child;

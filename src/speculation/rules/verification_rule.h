@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -33,16 +34,23 @@ Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId
 /// A row of probabilities for a node, lent to the rule, which overwrites it.
 using LendRow = std::function<std::span<double>(NodeId)>;
 
+/// Order in which a rule that refuses and owes asks a node and those below it. From below more is
+/// accepted, but what hangs below siblings must have been drawn independently: no subtree may stand
+/// for another. k-sequential selection always asks from above.
+enum class Asking : std::uint8_t { kFromBelow, kFromAbove };
+
 /// Verifies a tree by the rule of its drawing: the text is distributed exactly as if sampled from
 /// the target alone (docs/math.md, "Verification"). p is asked for visited nodes, q for those of
-/// them with children, unless the target decides; neither needs to be normalised. q may have fewer
-/// columns than p: the rest counts as 0. `lenience` below 1 accepts a child with chance R / (l D)
-/// instead of R / D, at most 1, and keeps the residual: no token is then written more than 1 / l
-/// times as often as the target would (docs/math.md, "Lenience"); for Sequoia's drawing alone.
-/// Throws Error if q cannot have drawn the tree, or a row of p is not one of probabilities.
-/// Source: see Drawing.
+/// them with children, unless the target decides; neither needs to be normalised. From below the
+/// rows of the last node may be asked for twice, those of a leaf if it is accepted. q may have
+/// fewer columns than p: the rest counts as 0. `lenience` below 1, from above, accepts a child with
+/// chance R / (l D) instead of R / D, at most 1, and keeps the residual: no token is then written
+/// more than 1 / l times as often as the target would (docs/math.md, "Lenience"); for Sequoia's
+/// drawing alone. Throws Error if q cannot have drawn the tree, or a row of p is not one of
+/// probabilities. Source: see Drawing; arXiv:2505.12398, from below.
 Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
-                    const LendRow& q_row, Choices& choices, double lenience = 1);
+                    const LendRow& q_row, Choices& choices, Asking asking = Asking::kFromBelow,
+                    double lenience = 1);
 
 /// sum_x min(p(x), q(x)) of rows that need not be normalised: the chance that a token drawn from q
 /// is accepted by the rejection rule. Source: arXiv:2211.17192, Corollary 3.6.
