@@ -71,17 +71,22 @@ inline std::vector<double> warped(std::vector<double> p, double temperature, dou
   return cut;
 }
 
+/// Random numbers that depend on the seed and the text alone.
+inline std::mt19937 random_after(unsigned seed, const Text& text) {
+  std::seed_seq key{seed, static_cast<unsigned>(text.size()),
+                    std::accumulate(text.begin(), text.end(), 1u, [](unsigned hash, TokenId t) {
+                      return hash * 31 + static_cast<unsigned>(t);
+                    })};
+  return std::mt19937(key);
+}
+
 /// Fixed random probabilities after every text; about a quarter of them 0.
 inline Model random_model(std::size_t vocab, unsigned seed, double temperature, double top_p) {
   auto rows = std::make_shared<std::map<Text, std::vector<double>>>();
   return [=](const Text& text) {
     std::vector<double>& row = (*rows)[text];
     if (row.empty()) {
-      std::seed_seq key{seed, static_cast<unsigned>(text.size()),
-                        std::accumulate(text.begin(), text.end(), 1u, [](unsigned hash, TokenId t) {
-                          return hash * 31 + static_cast<unsigned>(t);
-                        })};
-      std::mt19937 random(key);
+      std::mt19937 random = random_after(seed, text);
       std::normal_distribution<double> normal(0.0, 1.5);
       row.resize(vocab);
       for (double& value : row) value = random() % 4 == 0 ? 0.0 : std::exp(normal(random));
@@ -98,11 +103,7 @@ inline Model full_model(std::size_t vocab, unsigned seed) {
   return [=](const Text& text) {
     std::vector<double>& row = (*rows)[text];
     if (!row.empty()) return row;
-    std::seed_seq key{seed, static_cast<unsigned>(text.size()),
-                      std::accumulate(text.begin(), text.end(), 1u, [](unsigned hash, TokenId t) {
-                        return hash * 31 + static_cast<unsigned>(t);
-                      })};
-    std::mt19937 random(key);
+    std::mt19937 random = random_after(seed, text);
     std::normal_distribution<double> normal(0.0, 1.5);
     row.resize(vocab);
     for (double& value : row) value = std::exp(normal(random));
