@@ -25,7 +25,7 @@ struct Draft {
   ConstTensorView q;
   std::vector<double> log_q = {};  // per node, of its token; only for rules that ask for it
   int drafted = 0;                // rows that the draft model ran to grow it, the root's among them
-  std::vector<bool> copied = {};  // per node: it stands for another that was run; empty: none
+  std::vector<bool> copied = {};  // per node: it stands for another that was run; empty: no graph
   /// Per node: the row of q that its children were drawn from, where that may be another node's;
   /// empty: `row`.
   std::vector<std::int32_t> q_row = {};

@@ -158,6 +158,8 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
   require(target_decides(draft.drawing) || (draft.q.rank() == 2 && draft.q.dim(1) <= vocab_),
           "verification: the draft's q must be [inner nodes, at most the target's vocab]");
   KeyedChoices choices(rng);
+  // A graph is judged from above also where nothing was merged: that depends on what was drawn.
+  const Asking asking = draft.copied.empty() ? Asking::kFromBelow : Asking::kFromAbove;
   return verify_tree(
       draft.tree, draft.drawing,
       [&](NodeId node) {
@@ -166,8 +168,7 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
         return target_row(edited(draft.tree, target_logits, node, editor, stream), sampling, q,
                           stream);
       },
-      [&](NodeId) { return read_draft_row(); }, choices,
-      draft.copied.empty() ? Asking::kFromBelow : Asking::kFromAbove);
+      [&](NodeId) { return read_draft_row(); }, choices, asking);
 }
 
 Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
