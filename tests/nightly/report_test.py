@@ -3,6 +3,7 @@ import json
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,15 @@ class ReportTest(unittest.TestCase):
         self.assertIn("takes 0.65 s per token, the least of all", self.page)
         self.assertIn("2 runs are left out", self.page)
         self.assertNotIn("nan", re.sub("<[^>]*>", "", self.page).split())
+
+    def test_a_perfect_plain_reader_reads_the_file_at_the_disks_rate_once_a_token(self):
+        runs = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+        times = [r["model_bytes"] / r["disk_bytes_per_second"] / r["seconds_per_token"] for r in runs
+                 if (r["group"], r.get("system"), r.get("temperature")) == ("headline", "canopy", 0) and not r["commit"].endswith("-dirty")]
+        table = (self.folder / "table.md").read_text()
+        row = next(line for line in table.split("headline")[1].splitlines() if "a perfect plain reader" in line)
+        self.assertIn(f"{statistics.median(times):.1f}", row.split("|")[3])
+        self.assertIn(f"a perfect plain reader would take {statistics.median(times):.2g} times as long", self.page)
 
 
 if __name__ == "__main__":
