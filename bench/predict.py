@@ -9,7 +9,8 @@ on other prompts (canopy calibrate acceptance). For each setting the machine is 
 (canopy calibrate hardware, in all the memory that is free), as a shared one changes within minutes; then it is planned from that and
 its prediction printed; then it runs; then the machine is measured once more, which says how far the same plan would have been
 predicted otherwise: no prediction can be better than that. Seconds of a sweep are compared, too, as few texts leave the tokens of a sweep
-uncertain (their interval is printed). --disk-limit holds the link at a rate below the disk's, whose own changes
+uncertain (their interval is printed). A plan is of a text that goes on, so all tokens of a text's last sweep count, also those that its length
+cuts. --disk-limit holds the link at a rate below the disk's, whose own changes
 then matter no more. Seconds are measured, so nothing else should run. The last lines say in how many settings a token and a
 sweep took what was predicted within 5 %, 10 % and 20 %, in how many the tokens of a sweep were within their interval, and for each that
 was not within 5 % which term is off: tokens of a sweep, the target, the draft or the link."""
@@ -134,6 +135,11 @@ def measure(setting, args):
     return json.loads(result.stdout)["rows"][-1]
 
 
+def token_of(row):
+    """Measured s/token, all tokens of the last sweeps counted."""
+    return row["seconds_per_step"] / row["tokens_per_step"]
+
+
 def sweep_ratio(row):
     return row["seconds_per_step"] / row["predicted_seconds_per_step"]
 
@@ -182,7 +188,7 @@ def run(args, least_of):
         predicted = predict_anew(setting, args)
         print(f"{words}  {predicted:>9.4f}", end=" ", flush=True)
         row = measure(setting, args)
-        measured, afterwards = row["seconds_per_token"], predict_anew(setting, args)
+        measured, afterwards = token_of(row), predict_anew(setting, args)
         print(f"{measured:>9.4f} {measured / predicted:>6.2f}  {sweep_ratio(row):.2f}, {row['predicted_tokens_per_step']:.2f}, "
               f"{row['tokens_per_step']:.2f} ± {row['tokens_per_step_half_width']:.2f}; {afterwards:.4f}", flush=True)
         del setting["profile"]  # a file that goes
