@@ -5,13 +5,15 @@
     bench/serving.py fairness -m MODEL -md DRAFT --memory 2G [--prompt 2000]
     bench/serving.py places   -m MODEL -md DRAFT --memory 1G,1536M,3G,4G [--places 1,2,4,8] [-n 96]
     bench/serving.py pool     -m MODEL --memory 1G,2G,3G [--places 1,2,8] [--prompt 48] [-n 16]
+    bench/serving.py growth   -m MODEL --memory 1G,2G,3G [--prompt 6000] [-n 8]
     bench/serving.py peer     -m MODEL -md DRAFT --memory 1G --llama-server PROGRAM --gguf MODEL.gguf
 
 sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
 whether each text is what it was alone. fairness: a long prompt alone, then next to a text that is being written: how much
 longer it takes until its first token, and how much longer the text's sweeps become. places: one text alone on servers of
 these places and budgets, what was predicted of it and what it took; another build by --canopy. pool: one text without a draft
-where weights give way to texts, and where as many weights rest as full caches leave room for (--resident). peer: the requests of sharing at once,
+where weights give way to texts, and where as many weights rest as full caches leave room for (--resident). growth: the last sweep of a short
+text without a draft and of one that fills its place, for which weights go, next to what the plan said of both. peer: the requests of sharing at once,
 to canopy serve and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root);
 llama-server with chains of 4, 8 and 16 tokens and without a draft, as which is fastest depends on the machine.
 Seconds are of this machine; the ratios are the result. A machine that does something else gives other ratios."""
@@ -33,6 +35,7 @@ import measuring
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 TEXTS = [text.strip() for text in (REPO / "src/measure/calibration_prompts.txt").read_text().split("\n\n") if text.strip()]
+SHORT = 48  # tokens of a prompt that makes no weights go
 
 
 @contextlib.contextmanager
@@ -67,6 +70,11 @@ def post(port, path, body):
     if reply.status != 200:
         sys.exit(f"{path}: {answer}")
     return answer
+
+
+def ask(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as reply:
+        return json.load(reply)
 
 
 def prompts(port, count, tokens):
@@ -157,8 +165,7 @@ def places(args):
         for count in map(int, args.places.split(",")):
             try:
                 with server(args, "--parallel", count, *(("--profile", args.profile) if args.profile else ()), cache=()) as port:
-                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/props") as reply:
-                        props = json.load(reply)
+                    props = ask(port, "/props")
                     plan, slots = props["canopy"], props["total_slots"]
                     predicted = plan.get("predicted", {}).get("one_text", {}).get("seconds_per_token", float("nan"))
                     prompt = prompts(port, 1, 64)[0]
@@ -175,12 +182,9 @@ def pool(args):
     """The last sweep of a text, by what its server reports; a server for each."""
     def last_sweep(count, *resident):
         with server(args, "--spec", "none", "--parallel", count, *resident, cache=()) as port:
-            def ask(path):
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as reply:
-                    return json.load(reply)
-            plan = ask("/props")["canopy"]
+            plan = ask(port, "/props")["canopy"]
             write(port, prompts(port, 1, args.prompt)[0], args.tokens)
-            state = ask("/canopy/state")
+            state = ask(port, "/canopy/state")
             rests = state["pool"]["resident_bytes"] if state["pool"]["bytes"] else plan["resident_bytes"]
             return state["last"]["seconds"], plan["predicted"]["one_text"]["seconds_per_token"], rests, plan.get("full_resident_bytes")
 
@@ -197,6 +201,27 @@ def pool(args):
                 print(row, flush=True)
             except SystemExit as refused:
                 print(f"{args.memory:>8} {count:>6}  refused: {str(refused).splitlines()[-1][:80]}", flush=True)
+    return 0
+
+
+def growth(args):
+    print(f"{'memory':>8} {'tokens':>6}  {'s/token':>8} {'predicted':>9} {'GB rest':>7}  {'grown: s/token':>14} {'predicted':>9} {'GB rest':>7}  "
+          "slower by: measured, predicted")
+    for args.memory in args.memory.split(","):
+        try:
+            with server(args, "--spec", "none", "--parallel", 1, "-c", args.prompt + args.tokens + 1, cache=()) as port:
+                predicted = ask(port, "/props")["canopy"]["predicted"]
+                said = [predicted[end]["seconds_per_token"] for end in ("one_text", "full_house")]
+                took, rests = [], []
+                for length in SHORT, args.prompt:
+                    write(port, prompts(port, 2, length)[len(took)], args.tokens)  # begins unlike the other
+                    state = ask(port, "/canopy/state")
+                    took.append(state["last"]["seconds"])
+                    rests.append(state["pool"]["resident_bytes"] / 1e9)
+                print(f"{args.memory:>8} {args.prompt:>6}  {took[0]:>8.3f} {said[0]:>9.3f} {rests[0]:>7.2f}  {took[1]:>14.3f} {said[1]:>9.3f} "
+                      f"{rests[1]:>7.2f}  {took[1] / took[0]:.2f}, {said[1] / said[0]:.2f}", flush=True)
+        except SystemExit as refused:
+            print(f"{args.memory:>8} {args.prompt:>6}  refused: {str(refused).splitlines()[-1][:80]}", flush=True)
     return 0
 
 
@@ -263,7 +288,7 @@ def peer(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["sharing", "fairness", "places", "pool", "peer"])
+    parser.add_argument("what", choices=["sharing", "fairness", "places", "pool", "growth", "peer"])
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-md", "--draft")
     parser.add_argument("--memory", required=True)
@@ -276,7 +301,7 @@ def main():
     parser.add_argument("--llama-server", help="the program, for peer; bench/compare/run builds one")
     parser.add_argument("--gguf", help="the model as llama-server wants it, in 16 bits")
     args = parser.parse_args()
-    return {"sharing": sharing, "fairness": fairness, "places": places, "pool": pool, "peer": peer}[args.what](args)
+    return {"sharing": sharing, "fairness": fairness, "places": places, "pool": pool, "growth": growth, "peer": peer}[args.what](args)
 
 
 if __name__ == "__main__":
