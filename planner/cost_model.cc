@@ -201,8 +201,12 @@ CostModel::Arithmetic CostModel::arithmetic(const Rows& of, double context,
   return all;
 }
 
-Seconds CostModel::link(const WeightPlan& weights) const {
+Seconds CostModel::link(const WeightPlan& weights, Seconds computing) const {
   const Seconds pace(static_cast<double>(weights.sweep_bytes()) / bandwidth(weights));
+  if (!weights.uploaded) {  // slower for as long as both go on
+    const double slowing = profile_.link_slowing;
+    return std::min(pace + slowing * computing, pace / (1 - slowing));
+  }
   if (weights.disk_bytes == 0) return pace;
   require(profile_.link_bytes_per_second > 0,
           "cost model: this profile has no speed of the disk, from which the weights must come");
@@ -212,13 +216,13 @@ Seconds CostModel::link(const WeightPlan& weights) const {
 
 std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double context) const {
   if (weights.sweep_bytes() == 0) return std::nullopt;
-  const Seconds most = link(weights);
   int below = 1, above = 2 * kMostTreeNodes;  // arithmetic grows with its rows
   while (above - below > 1) {
     const int rows = (below + above) / 2;
     const auto each = static_cast<double>(rows);
     const Arithmetic taken = arithmetic({each, each, 1}, context, weights);
-    (taken.total + taken.exchange <= most ? below : above) = rows;
+    const Seconds all = taken.total + taken.exchange;
+    (all <= link(weights, all) ? below : above) = rows;
   }
   return below;
 }
@@ -234,7 +238,8 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
       query.context, weights);
   cost.compute = target.total;
   cost.exchange = target.exchange;
-  cost.link = link(weights);
+  const Seconds between = cost.draft + cost.verify;
+  cost.link = link(weights, target.total + between);
   std::vector<std::uint64_t> bytes;
   for (const SweepUnit& unit : weights.units) bytes.push_back(unit.bytes);
   Seconds experts(static_cast<double>(weights.experts.bytes_of(rows)) / bandwidth(weights));
@@ -244,10 +249,12 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
     experts += Seconds(static_cast<double>(weights.host_experts.bytes_of(rows)) /
                        profile_.link_bytes_per_second);
   }
+  const double speed = cost.link.count() > 0 && !weights.uploaded
+                           ? static_cast<double>(weights.sweep_bytes()) / cost.link.count()
+                           : bandwidth(weights);
   cost.link += experts;
-  cost.step = ring_period(bytes, target.unit, cost.draft + cost.verify + target.embed,
-                          weights.ring_bytes, bandwidth(weights)) +
-              experts;
+  cost.step =
+      ring_period(bytes, target.unit, between + target.embed, weights.ring_bytes, speed) + experts;
   if (weights.disk_bytes > 0) cost.step = std::max(cost.step, cost.link);
   const Seconds most = std::max({cost.compute, cost.draft, cost.exchange});
   cost.bottleneck = cost.link >= cost.compute + cost.draft + cost.exchange ? Bottleneck::kLink

@@ -91,9 +91,10 @@ struct StepQuery {
 /// arithmetic begins when it is there and the one before is done, its room is free when that ends;
 /// between two sweeps trees are grown and verified, and the ring fills. So with a deep ring a step
 /// takes max(link, compute + draft + verify), and more where the ring is shallow or its units are
-/// unlike. Experts are read when routes are known, and waited for: that adds up. Of ranks each
-/// computes its share of the products, and gathers the others' columns; attention to the text is
-/// computed by all. Pure; any thread.
+/// unlike. Cores that compute may slow the link (docs/math.md, "Reads next to arithmetic"). Experts
+/// are read when routes are known, and waited for: that adds up. Of ranks each computes its share
+/// of the products, and gathers the others' columns; attention to the text is computed by all.
+/// Pure; any thread.
 class CostModel {
  public:
   explicit CostModel(HardwareProfile profile, const Network& network = {});
@@ -113,7 +114,8 @@ class CostModel {
   /// Share of the time measured while weights travel that these rows take of these weights: less
   /// than 1 where nothing is read.
   double share_of_time(double rows, const WeightPlan& weights) const;
-  Seconds link(const WeightPlan& weights) const;
+  /// Time of a sweep's reads while the cores compute for so long.
+  Seconds link(const WeightPlan& weights, Seconds computing) const;
   /// Time that each unit takes, and the embedding before them.
   struct Arithmetic {
     std::vector<Seconds> unit;

@@ -129,6 +129,7 @@ std::string to_json(const HardwareProfile& p) {
   if (p.modelled) out["modelled"] = true;
   if (p.memory_bytes > 0) out["memory_bytes"] = p.memory_bytes;
   if (p.gpu_memory_bytes > 0) out["gpu_memory_bytes"] = p.gpu_memory_bytes;
+  if (p.link_slowing > 0) out["link_slowing"] = p.link_slowing;
   if (p.upload_bytes_per_second > 0) out["upload_bytes_per_second"] = p.upload_bytes_per_second;
   if (p.drafting) {
     json& drafting = out["drafting"];
@@ -152,6 +153,8 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.date = text(in, "date");
   if (in.contains("code")) p.code = text(in, "code");
   p.link_bytes_per_second = number(in, "link_bytes_per_second");
+  if (in.contains("link_slowing")) p.link_slowing = number(in, "link_slowing");
+  if (p.link_slowing >= 1) refuse("link_slowing", "a number from 0 to below 1");
   if (in.contains("upload_bytes_per_second"))
     p.upload_bytes_per_second = number(in, "upload_bytes_per_second");
   if (const auto modelled = in.find("modelled"); modelled != in.end()) {

@@ -28,7 +28,10 @@ struct HardwareProfile {
   std::uint64_t memory_bytes = 0;  // of the machine, and of its GPU; 0: nobody says
   std::uint64_t gpu_memory_bytes = 0;
 
-  double link_bytes_per_second = 0;    // from disk, while compute goes on
+  double link_bytes_per_second = 0;  // from disk, while no core computes
+  /// Seconds by which reads take longer for each second that the cores compute next to them; below
+  /// 1. On a virtual machine its reads may be paid for with its cores.
+  double link_slowing = 0;
   double upload_bytes_per_second = 0;  // to a device with memory of its own; 0: none such
   Curve embed = {};                    // rows -> s, fetching their embeddings from disk
   /// A kind of layer: rows -> s of each unit's arithmetic, after a short text. A curve of a

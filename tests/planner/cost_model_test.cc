@@ -233,6 +233,30 @@ TEST(CostModel, KnowsHowManyRowsHideBehindTheLink) {
   EXPECT_FALSE(model.rows_behind_link(resting, 0));
 }
 
+TEST(CostModel, CoresThatComputeSlowTheLinkForAsLongAsBothGoOn) {
+  HardwareProfile profile = made_up_profile();
+  const TreeShape root, few = TreeShape::sequences(2, 4), many = TreeShape::sequences(100, 4);
+  WeightPlan weights = made_up_weights(1'000'000'000);
+  weights.ring_bytes = 2'000'000'000;
+  const auto step = [&](const TreeShape& shape, double slowing) {
+    profile.link_slowing = slowing;
+    return CostModel(profile).step({.shape = &shape, .sampled = false}, weights);
+  };
+  for (const TreeShape* const shape : {&root, &few, &many}) {
+    const StepCost alone = step(*shape, 0), beside = step(*shape, 0.25);
+    const Seconds cores = alone.compute + alone.draft + alone.verify;
+    const Seconds slowed = std::min(alone.link + 0.25 * cores, alone.link / 0.75);
+    EXPECT_NEAR(beside.link.count(), slowed.count(), 1e-9);
+    EXPECT_NEAR(beside.step.count(), std::max(slowed, cores).count(), 1e-9);
+    EXPECT_EQ(beside.compute, alone.compute);
+  }
+  EXPECT_GT(step(many, 0).compute, step(many, 0).link / 0.75) << "the cores set the pace";
+  profile.link_slowing = 0;
+  const int rows = CostModel(profile).rows_behind_link(weights, 0).value();
+  profile.link_slowing = 0.25;
+  EXPECT_GT(CostModel(profile).rows_behind_link(weights, 0).value(), rows);
+}
+
 TEST(CostModel, RowsOfAPromptCostAllButTheHead) {
   const CostModel model(made_up_profile());
   const WeightPlan weights = made_up_weights(0);

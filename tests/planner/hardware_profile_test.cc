@@ -22,10 +22,12 @@ TEST(HardwareProfile, ComesBackFromItsTextAsItWas) {
   there.modelled = true;
   there.memory_bytes = 160ull << 30;
   there.gpu_memory_bytes = 48ull << 30;
+  there.link_slowing = 0.25;
   const HardwareProfile back = hardware_profile_from_json(to_json(there));
   EXPECT_TRUE(back.modelled);
   EXPECT_EQ(back.memory_bytes, there.memory_bytes);
   EXPECT_EQ(back.gpu_memory_bytes, there.gpu_memory_bytes);
+  EXPECT_EQ(back.link_slowing, there.link_slowing);
   EXPECT_FALSE(hardware_profile_from_json(text).modelled);
   HardwareProfile kinds = made_up_profile();
   kinds.layers.push_back({testing::line(1e-3, 1e-5),
@@ -55,6 +57,7 @@ TEST(HardwareProfile, WrongMembersThatMayBeMissingAreNamedToo) {
                                       {"context_once", "1"},
                                       {"context_at_rest", -1},
                                       {"memory_bytes", "160G"},
+                                      {"link_slowing", 1},
                                       {"gpu_memory_bytes", 1e30}}) {
     auto broken = whole;
     broken[member] = value;

@@ -26,7 +26,8 @@ constexpr const char* kUsage =
 
 void print(const HardwareProfile& p) {
   std::cout << p.machine << ", " << p.date << "\n"
-            << "link " << fixed(p.link_bytes_per_second / 1e9, 2) << " GB/s, ";
+            << "link " << fixed(p.link_bytes_per_second / 1e9, 2) << " GB/s, "
+            << fixed(100 * p.link_slowing, 0) << " % less next to arithmetic, ";
   if (p.upload_bytes_per_second > 0)
     std::cout << "to the GPU " << fixed(p.upload_bytes_per_second / 1e9, 2) << " GB/s, ";
   std::cout << "verification " << fixed(1e3 * p.verify.count(), 2) << " ms per accepted token\n"

@@ -88,9 +88,25 @@ double rate_of(std::span<const Sample> samples) {
   return sum.t.count() > 0 ? sum.x / sum.t.count() : 0;
 }
 
+double slowing_of(std::span<const Sample> samples) {
+  constexpr double kMore = 1.25;  // times the first's arithmetic: the rest is noise
+  constexpr double kMost = 0.9;
+  std::vector<Seconds> slopes;
+  for (const Sample& sample : samples.subspan(std::min<std::size_t>(samples.size(), 1)))
+    if (sample.x > kMore * samples.front().x)
+      slopes.push_back((sample.t - samples.front().t) / (sample.x - samples.front().x));
+  return slopes.empty() ? 0 : std::clamp(median(std::move(slopes)).count(), 0.0, kMost);
+}
+
 void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
                HardwareProfile& profile) {
   profile.link_bytes_per_second = rate_of(samples.all(kLink));
+  if (const auto beside = samples.all(kLinkBeside); !beside.empty()) {
+    profile.link_slowing = slowing_of(beside);
+    // It was timed next to single rows.
+    profile.link_bytes_per_second /=
+        1 - profile.link_slowing * std::min(1.0, beside.front().x / beside.front().t.count());
+  }
   profile.upload_bytes_per_second = rate_of(samples.all(kUpload));
   profile.embed = Curve::fit(samples.all(kEmbed));
   profile.layers.assign(kinds.size(), {});

@@ -140,10 +140,12 @@ class StepCosts {
       if (rate_of(samples_.all(kLink)) > 0) return;
       const LinkReport before = engine_.link();
       const auto start = Clock::now();
-      do sweep(1, 0);
+      Seconds computing{};
+      do computing += sweep(1, 0).all;
       while (since(start) < kLinkTime);
       const LinkReport link = engine_.link() - before;
       samples_.add(kLink, {static_cast<double>(link.disk_bytes), link.busy});
+      add_beside(link, computing);
       if (plan_.device)
         samples_.add(kUpload, {static_cast<double>(link.upload_bytes), link.upload_busy});
     });
@@ -152,7 +154,9 @@ class StepCosts {
   void time_sweep(int rows, int round) {
     if (samples_.times(kArithmetic, rows).size() >= rounds_for(rows, round)) return;
     step("a sweep of " + in_rows(rows), [&] {
+      const LinkReport before = engine_.link();
       const Times times = sweep(rows, 0);
+      add_beside(engine_.link() - before, times.all);
       const auto add = [&](const char* name, Seconds t) {
         samples_.add(name, {static_cast<double>(rows), t});
       };
@@ -163,6 +167,13 @@ class StepCosts {
       add(kEmbed, times.embed);
       add(kArithmetic, all_of(times));
     });
+  }
+
+  /// Adds nothing where a device with memory of its own computes: the cores are idle.
+  void add_beside(const LinkReport& link, Seconds computing) {
+    if (plan_.device || link.disk_bytes == 0) return;
+    const auto bytes = static_cast<double>(link.disk_bytes);
+    samples_.add(kLinkBeside, {std::min(computing, link.busy).count() / bytes, link.busy / bytes});
   }
 
   void time_text(int round) {
@@ -339,7 +350,7 @@ class StepCosts {
       std::size_t layer_kind;
       Seconds time;
     };
-    Seconds embed{}, head{};
+    Seconds embed{}, head{}, all{};
     std::vector<OfUnit> units;  // but for the head's
   };
   /// Arithmetic of the target's layers, as these took it, and of the head.
@@ -360,6 +371,7 @@ class StepCosts {
     const auto units = m_.target().units();
     Times of;
     of.embed = times.embed;
+    of.all = std::accumulate(times.unit.begin(), times.unit.end(), of.embed);
     for (std::size_t i = 0; i < units.size(); ++i) {
       if (units[i].kind == UnitKind::kHead)
         of.head += times.unit[i];

@@ -30,8 +30,11 @@ HardwareProfile read_profile(const std::string& file) {
 }
 
 HardwareProfile with_limit(HardwareProfile profile, const EngineOptions& options) {
-  if (options.disk_limit)
-    profile.link_bytes_per_second = std::min(profile.link_bytes_per_second, *options.disk_limit);
+  if (!options.disk_limit || profile.link_bytes_per_second <= *options.disk_limit) return profile;
+  // Cores that compute may leave as much of the link as the limit, and more.
+  const double left = profile.link_bytes_per_second * (1 - profile.link_slowing);
+  profile.link_slowing = std::max(0.0, 1 - left / *options.disk_limit);
+  profile.link_bytes_per_second = *options.disk_limit;
   return profile;
 }
 
