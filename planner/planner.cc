@@ -38,6 +38,17 @@ TreeRoom larger(const TreeRoom& a, const TreeRoom& b) {
           std::max(a.proposals, b.proposals), std::max(a.run, b.run)};
 }
 
+/// Texts of full length in layouts whose weights have given way to them.
+PlannerInput when_full(const PlannerInput& input) {
+  PlannerInput full = input;
+  if (input.full_context > 0) full.context = input.full_context;
+  full.lay_out = [lay_out = input.lay_out](const TreeRoom& room, int places, std::uint64_t ring) {
+    auto weights = lay_out(room, places, ring);
+    return weights ? std::optional(weights->when_full()) : std::nullopt;
+  };
+  return full;
+}
+
 class Search {
  public:
   explicit Search(const PlannerInput& input) : in_(input) {}
@@ -129,13 +140,8 @@ class Search {
   void fill_house() {
     Candidate& best = choice_.best;
     const int places = best.places;
-    PlannerInput any = in_;
-    if (in_.full_context > 0) any.context = in_.full_context;
+    PlannerInput any = when_full(in_);
     if (!in_.roomy) {  // the shape is the same whatever texts are there
-      any.lay_out = [&](const TreeRoom& room, int count, std::uint64_t ring) {
-        auto weights = in_.lay_out(room, count, ring);
-        return weights ? std::optional(weights->when_full()) : std::nullopt;
-      };
       choice_.full = *Search(any).evaluate(best.shape, places, places, best.valued);
       return;
     }
@@ -240,6 +246,12 @@ ValuedForwards valued_forwards(const TreeShape& shape, double tokens) {
 std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int texts,
                                  int places) {
   return Search(input).evaluate(shape, texts, places);
+}
+
+std::optional<Candidate> predict_full(const PlannerInput& input, const TreeShape& shape,
+                                      int places) {
+  const PlannerInput full = when_full(input);
+  return Search(full).evaluate(shape, places, places);
 }
 
 std::optional<Choice> choose(const PlannerInput& input) { return Search(input).run(); }

@@ -74,6 +74,10 @@ ValuedForwards valued_forwards(const TreeShape& shape, double tokens);
 std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int texts,
                                  int places);
 
+/// The same for a text of full length in each place, for which weights have given way.
+std::optional<Candidate> predict_full(const PlannerInput& input, const TreeShape& shape,
+                                      int places);
+
 /// Finds the best trees for `texts` texts in a layout that is there: these weights, this room for
 /// trees. `input.lay_out` is not asked.
 std::optional<Choice> choose_within(PlannerInput input, const WeightPlan& weights,

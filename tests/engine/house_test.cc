@@ -135,6 +135,15 @@ TEST_F(HousePlan, EachProcessLaysOutItsOwnMemoryForTheSameDecisions) {
   EXPECT_THROW(memory(decided, request(512 * kMiB, 4)), BudgetError);
 }
 
+TEST_F(HousePlan, PlainDecodingIsPredictedToReadWhatGaveWayToAFullText) {
+  PlanRequest asked = request(3072 * kMiB, 1);
+  asked.method = SpeculationMethod::kNone;
+  const Plan p = plan(asked);
+  EXPECT_EQ(p.prediction->best.sweep_bytes, p.sweep_bytes);
+  EXPECT_EQ(p.prediction->full.sweep_bytes, p.full_sweep_bytes);
+  EXPECT_GT(p.full_sweep_bytes, p.sweep_bytes);
+}
+
 TEST_F(HousePlan, ADraftThatAFullHouseDoesNotUseStaysForOneText) {
   PlanRequest asked = request(4096 * kMiB, 8);
   HardwareProfile slow = asked.cost->profile();  // more rows than one are dear

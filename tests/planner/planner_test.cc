@@ -39,6 +39,28 @@ TEST(Planner, ADraftThatIsNeverRightIsNotAsked) {
   EXPECT_EQ(choose(in)->best.shape.size(), 1);
 }
 
+TEST(Planner, AFullHouseOfAGivenShapeReadsTheWeightsThatGaveWay) {
+  const World world;
+  const std::uint64_t unit = testing::made_up_weights(world.model).units.front().bytes;
+  PlannerInput in = world.input();
+  in.full_context = 20 * in.context;
+  in.lay_out = [&](const TreeRoom& room, int, std::uint64_t ring) {
+    auto weights = testing::lay_out_in(world.memory, world.model, room, ring);
+    for (SweepUnit& rests : weights.value().units) {
+      if (rests.bytes > 0) continue;
+      rests.gives_way = true;
+      rests.own_bytes = unit;
+    }
+    return weights;
+  };
+  const TreeShape root;
+  const Candidate one = predict(in, root, 1, 1).value(), full = predict_full(in, root, 1).value();
+  EXPECT_EQ(full.sweep_bytes, (2 * testing::kLayers + 1) * unit);
+  EXPECT_LT(one.sweep_bytes, full.sweep_bytes);
+  EXPECT_GT(full.cost.link, one.cost.link);
+  EXPECT_GT(full.cost.compute, one.cost.compute) << "of a longer text";
+}
+
 TEST(Planner, ALargeTreeWhereTheLinkIsTheLimit) {
   const World world;
   const Candidate best = choose(world.input())->best;

@@ -314,7 +314,7 @@ void Planning::take_given() {
       row_of(asked_).growth == Growth::Kind::kBeams || row_of(asked_).inexact)
     return;
   auto one = predict(input_, shape_, texts_of(places_), places_),
-       full = predict(input_, shape_, places_, places_);
+       full = predict_full(input_, shape_, places_);
   if (one && full) choice_ = {std::move(*one), std::move(*full), {}};
 }
 
