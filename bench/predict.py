@@ -105,6 +105,8 @@ def acceptance_of(setting):
 
 def predict(setting, args):
     """The plan's s/token, or None and the refusal."""
+    if setting["method"] == "topk" and setting["temperature"] > 0:
+        return None, "canopy calibrate acceptance measures drawn children there, not the draft's best"
     size = ["--tree-size", setting["nodes"]] if setting["method"] != "none" else []
     result = canopy("plan", *flags(setting, args), "--spec", setting["method"], *size, "-n", PROMPT_TOKENS + TOKENS, "--json")
     if result.returncode == 0:
