@@ -140,6 +140,19 @@ class Plan(support.TempDirCase):
         useless = spec_with(drafting=costly | {"context": 0})
         self.assertEqual(useless["plan"]["kind"], "plain")
 
+    def test_cores_slow_a_limited_link_only_where_they_leave_less_than_its_limit(self):
+        there = self.dir / "there.json"
+
+        def step(slowing, *limit):
+            changes = {"link_bytes_per_second": 1e9, "link_slowing": slowing}
+            there.write_text(json.dumps(json.loads(PROFILE.read_text()) | changes))
+            plan = run_json("plan", "-m", SMOLLM2, "--memory", "300M", "--resident", "none", "--spec", "none", "--profile", there, *limit)
+            return plan["plan"]["seconds_per_step"]
+
+        self.assertGreater(step(.5), step(0))
+        self.assertAlmostEqual(step(.5, "--disk-limit", "400M"), step(0, "--disk-limit", "400M"))
+        self.assertGreater(step(.7, "--disk-limit", "400M"), step(0, "--disk-limit", "400M"))
+
     def test_wrong_profiles_are_named(self):
         bad = self.dir / "bad.json"
         for text in ("", "{}", '{"canopy_hardware": 7}'):

@@ -91,31 +91,31 @@ TEST(FittedCosts, RowsThatTogetherTakeLessThanOneMakeNoNegativeCost) {
 
 /// Sweeps of single rows, then of more: a byte is read in 1 ns, and in `slowing` more for each that
 /// the cores compute meanwhile.
-MeasuredSamples read_beside(double slowing) {
+MeasuredSamples reads_while_computing(double slowing) {
   MeasuredSamples samples = timed(3e-8, 1e-8);
   for (const double computing : {0.2e-9, 0.2e-9, 0.8e-9, 0.4e-9, 1.0e-9})
-    samples.add(kLinkBeside, {computing, Seconds(1e-9 + slowing * computing)});
+    samples.add(kLinkWhileComputing, {computing, Seconds(1e-9 + slowing * computing)});
   samples.add(kLink, {1e9, Seconds(1 + slowing * 0.2)});  // as the first
   return samples;
 }
 
 TEST(FittedCosts, TellTheLinkAloneFromWhatComputesNextToIt) {
   for (const double slowing : {0.0, 0.1, 0.35}) {
-    const HardwareProfile profile = profile_of(read_beside(slowing));
+    const HardwareProfile profile = profile_of(reads_while_computing(slowing));
     EXPECT_NEAR(profile.link_slowing, slowing, 1e-9);
     EXPECT_NEAR(profile.link_bytes_per_second, 1e9, 1);
   }
 }
 
 TEST(FittedCosts, ADiskThatBecameFasterIsNotSlowedByCores) {
-  const HardwareProfile profile = profile_of(read_beside(-0.3));
+  const HardwareProfile profile = profile_of(reads_while_computing(-0.3));
   EXPECT_EQ(profile.link_slowing, 0);
   EXPECT_NEAR(profile.link_bytes_per_second, 1e9 / (1 - 0.3 * 0.2), 1);
 }
 
 TEST(FittedCosts, SingleRowsAloneSayNothingOfCoresThatCompute) {
   MeasuredSamples samples = timed(3e-8, 1e-8);
-  for (int i = 0; i < 3; ++i) samples.add(kLinkBeside, {0.2e-9, Seconds((1 + i) * 1e-9)});
+  for (int i = 0; i < 3; ++i) samples.add(kLinkWhileComputing, {0.2e-9, Seconds((1 + i) * 1e-9)});
   samples.add(kLink, {1e9, Seconds(1)});
   const HardwareProfile profile = profile_of(samples);
   EXPECT_EQ(profile.link_slowing, 0);

@@ -101,11 +101,11 @@ double slowing_of(std::span<const Sample> samples) {
 void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
                HardwareProfile& profile) {
   profile.link_bytes_per_second = rate_of(samples.all(kLink));
-  if (const auto beside = samples.all(kLinkBeside); !beside.empty()) {
-    profile.link_slowing = slowing_of(beside);
+  if (const auto timed = samples.all(kLinkWhileComputing); !timed.empty()) {
+    profile.link_slowing = slowing_of(timed);
     // It was timed next to single rows.
     profile.link_bytes_per_second /=
-        1 - profile.link_slowing * std::min(1.0, beside.front().x / beside.front().t.count());
+        1 - profile.link_slowing * std::min(1.0, timed.front().x / timed.front().t.count());
   }
   profile.upload_bytes_per_second = rate_of(samples.all(kUpload));
   profile.embed = Curve::fit(samples.all(kEmbed));

@@ -14,7 +14,7 @@ namespace canopy {
 inline constexpr const char *kLink = "link", *kUpload = "upload";  // bytes
 // Seconds that cores computed while a byte was read; the time is that of the read. The first is of
 // single rows, and of as much as kLink.
-inline constexpr const char* kLinkBeside = "link next to arithmetic";
+inline constexpr const char* kLinkWhileComputing = "link next to arithmetic";
 inline constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp = "mlp",
                             *kHead = "head";              // rows
 inline constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
@@ -36,7 +36,7 @@ inline constexpr int kRowsAfterText = 16;
 Seconds median(std::vector<Seconds> times);  // of one at least
 /// Bytes per second; 0 where nothing was timed.
 double rate_of(std::span<const Sample> samples);
-/// HardwareProfile::link_slowing from samples of kLinkBeside; 0 where there are too few.
+/// HardwareProfile::link_slowing from samples of kLinkWhileComputing; 0 where there are too few.
 double slowing_of(std::span<const Sample> samples);
 
 /// Makes a profile's costs of what was timed, all that is needed. `kinds`: of layers.

@@ -145,7 +145,7 @@ class StepCosts {
       while (since(start) < kLinkTime);
       const LinkReport link = engine_.link() - before;
       samples_.add(kLink, {static_cast<double>(link.disk_bytes), link.busy});
-      add_beside(link, computing);
+      add_reads(link, computing);
       if (plan_.device)
         samples_.add(kUpload, {static_cast<double>(link.upload_bytes), link.upload_busy});
     });
@@ -156,7 +156,7 @@ class StepCosts {
     step("a sweep of " + in_rows(rows), [&] {
       const LinkReport before = engine_.link();
       const Times times = sweep(rows, 0);
-      add_beside(engine_.link() - before, times.all);
+      add_reads(engine_.link() - before, times.all);
       const auto add = [&](const char* name, Seconds t) {
         samples_.add(name, {static_cast<double>(rows), t});
       };
@@ -170,10 +170,11 @@ class StepCosts {
   }
 
   /// Adds nothing where a device with memory of its own computes: the cores are idle.
-  void add_beside(const LinkReport& link, Seconds computing) {
+  void add_reads(const LinkReport& link, Seconds computing) {
     if (plan_.device || link.disk_bytes == 0) return;
     const auto bytes = static_cast<double>(link.disk_bytes);
-    samples_.add(kLinkBeside, {std::min(computing, link.busy).count() / bytes, link.busy / bytes});
+    samples_.add(kLinkWhileComputing,
+                 {std::min(computing, link.busy).count() / bytes, link.busy / bytes});
   }
 
   void time_text(int round) {
