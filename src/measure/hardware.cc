@@ -101,7 +101,8 @@ EngineOptions probe_of(const ModelFiles& models, const EngineOptions& options) {
   EngineOptions probe = options;
   probe.trace = nullptr;
   probe.routes = nullptr;
-  probe.cluster = nullptr;  // the planner divides what one rank measures
+  probe.cluster = nullptr;   // the planner divides what one rank measures
+  probe.disk_limit.reset();  // plans put it to what is measured, which is kept without
   probe.plan.resident = 0;
   probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;

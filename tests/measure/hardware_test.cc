@@ -64,6 +64,14 @@ TEST(Hardware, WithoutADraftItMeasuresPlainDecodingAlone) {
   EXPECT_GT(p.layers[0].attention.at(1).count(), 0);
 }
 
+TEST(Hardware, ALimitOfTheLinkIsNotMeasured) {
+  MeasuredSamples samples;
+  EngineOptions options = in_memory(512 << 20);
+  options.disk_limit = 1e5;
+  const HardwareProfile p = measure_hardware(tiny_models(false), options, samples).profile;
+  EXPECT_GT(p.link_bytes_per_second, 1e6);
+}
+
 TEST(Hardware, ALayerOfEachKindIsMeasured) {
   const TempDir dir;
   const ModelConfig config = unequal_config();
