@@ -12,6 +12,7 @@ namespace {
 // Ops follow each other within microseconds: look again for some tens of them before sleeping. To
 // yield instead would hand a loaded machine's core to another process for whole milliseconds.
 constexpr int kLooks = 1000;
+constexpr std::uint64_t kIndices = 0xffffffff;  // of a call, at most; those of Pool::left_
 
 void relax() {
 #if defined(__x86_64__)
@@ -42,34 +43,53 @@ void Pool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    calls_.fetch_add(1);
   }
   called_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Pool::take_turns(std::size_t worker) noexcept {
-  try {
-    for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;)
-      work_.call(work_.body, i, worker);
-  } catch (...) {
-    next_.store(count_, std::memory_order_relaxed);
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::current_exception();
+std::uint32_t Pool::last_call() const noexcept {
+  return static_cast<std::uint32_t>(left_.load(std::memory_order_acquire) >> 32);
+}
+
+Pool::Indices Pool::take(std::uint32_t call, Take which) noexcept {
+  std::uint64_t left = left_.load(std::memory_order_relaxed);
+  while (true) {
+    const std::uint64_t count = left & kIndices;
+    if (left >> 32 != call || count == 0) return {};
+    const std::uint64_t taken = which == Take::kOne ? 1 : count;
+    if (left_.compare_exchange_weak(left, left - taken, std::memory_order_acq_rel,
+                                    std::memory_order_relaxed))
+      return {count_ - count, taken};
   }
 }
 
-void Pool::serve(std::size_t worker) {
-  for (std::uint64_t seen = 0;;) {
-    for (int i = 0; i < kLooks && calls_.load(std::memory_order_acquire) == seen; ++i) relax();
-    if (calls_.load(std::memory_order_acquire) == seen) {
-      std::unique_lock lock(mutex_);
-      called_.wait(lock, [&] { return calls_.load() != seen; });
+void Pool::take_turns(std::uint32_t call, std::size_t worker) noexcept {
+  std::size_t ended = 0;
+  try {
+    for (Indices mine; (mine = take(call, Take::kOne)).count > 0;) {
+      ++ended;
+      work_.call(work_.body, mine.first, worker);
     }
-    ++seen;
-    if (stopping_) return;
-    take_turns(worker);
-    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  } catch (...) {
+    ended += take(call, Take::kAll).count;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+  if (ended > 0 && not_ended_.fetch_sub(ended, std::memory_order_acq_rel) == ended)
+    not_ended_.notify_one();
+}
+
+void Pool::serve(std::size_t worker) {
+  for (std::uint32_t seen = 0;;) {
+    for (int i = 0; i < kLooks && last_call() == seen; ++i) relax();
+    if (last_call() == seen) {
+      std::unique_lock lock(mutex_);
+      called_.wait(lock, [&] { return stopping_ || last_call() != seen; });
+      if (stopping_) return;
+    }
+    seen = last_call();
+    take_turns(seen, worker);
   }
 }
 
@@ -79,18 +99,20 @@ void Pool::run(std::size_t count, Work work) {
     for (std::size_t i = 0; i < count; ++i) work.call(work.body, i, 0);
     return;
   }
+  if (count > kIndices) throw Error("a call of a pool has fewer than 2^32 indices");
+  const std::uint32_t call = last_call() + 1;
+  work_ = work;
+  count_ = count;
+  not_ended_.store(count, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    work_ = work;
-    count_ = count;
-    next_.store(0, std::memory_order_relaxed);
-    busy_.store(threads_.size(), std::memory_order_relaxed);
-    calls_.fetch_add(1, std::memory_order_release);
+    left_.store(std::uint64_t{call} << 32 | count, std::memory_order_release);
   }
   called_.notify_all();
-  take_turns(0);
-  for (int i = 0; i < kLooks && busy_.load(std::memory_order_acquire) != 0; ++i) relax();
-  for (std::size_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) busy_.wait(busy);
+  take_turns(call, 0);
+  for (int i = 0; i < kLooks && not_ended_.load(std::memory_order_acquire) != 0; ++i) relax();
+  for (std::size_t left; (left = not_ended_.load(std::memory_order_acquire)) != 0;)
+    not_ended_.wait(left);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 

@@ -13,7 +13,8 @@
 namespace canopy::cpu {
 
 /// Fork-join over the cores: the calling thread is worker 0, threads 1 .. size - 1 wait between
-/// calls. One call at a time; a body must not call the pool it runs in.
+/// calls. A worker that wakes late, because others use its core, is not waited for: the others take
+/// its part. One call at a time; a body must not call the pool it runs in.
 class Pool {
  public:
   /// Worker i > 0 is bound to cpus[i % cpus.size()]; empty: unbound. Worker 0 is the caller's
@@ -40,16 +41,24 @@ class Pool {
     const void* body = nullptr;
     void (*call)(const void*, std::size_t, std::size_t) = nullptr;
   };
+  struct Indices {
+    std::size_t first = 0, count = 0;
+  };
+  enum class Take : bool { kOne, kAll };
+
   void run(std::size_t count, Work work);
-  void take_turns(std::size_t worker) noexcept;
+  /// Takes indices that nobody has taken; none if the call is over. Until these have ended, count_
+  /// and work_ are those of the call.
+  Indices take(std::uint32_t call, Take which) noexcept;
+  void take_turns(std::uint32_t call, std::size_t worker) noexcept;
+  std::uint32_t last_call() const noexcept;
   void serve(std::size_t worker);
   void stop();
 
   std::mutex mutex_;
   std::condition_variable called_;
-  std::atomic<std::uint64_t> calls_{0};  // written under mutex_
-  std::atomic<std::size_t> busy_{0};     // workers that have not finished this call
-  std::atomic<std::size_t> next_{0};
+  std::atomic<std::uint64_t> left_{0};     // call << 32 | indices that nobody has taken
+  std::atomic<std::size_t> not_ended_{0};  // indices of the call, those left among them
   std::size_t count_ = 0;
   Work work_;
   std::exception_ptr error_;  // under mutex_

@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/pool.h"
@@ -320,6 +322,25 @@ TEST(Pool, CallsEveryIndexOnceOnAnySize) {
       for (const auto& made : calls) EXPECT_EQ(made.load(), 1);
     }
   }
+}
+
+TEST(Pool, OfMoreThreadsThanCoresCallsEveryIndexOnceHoweverLateAWorkerWakes) {
+  cpu::Pool pool(9, {});
+  std::array<std::atomic<int>, 20> calls{};
+  std::size_t expected = 0;
+  for (std::size_t call = 0; call < 20000; ++call) {
+    const std::size_t count = 2 + call % (calls.size() - 1);
+    std::size_t sum = 0;
+    std::atomic<std::size_t> made{0};
+    pool.for_each(count, [&, call](std::size_t i, std::size_t) {
+      ++calls[i];
+      made += call + i;
+    });
+    for (std::size_t i = 0; i < count; ++i) sum += call + i;
+    ASSERT_EQ(made.load(), sum) << call;
+    expected += count;
+  }
+  EXPECT_EQ(std::accumulate(calls.begin(), calls.end(), std::size_t{0}), expected);
 }
 
 TEST(Pool, RethrowsAndWorksAgain) {
