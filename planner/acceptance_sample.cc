@@ -180,26 +180,46 @@ std::vector<AcceptanceAfter> by_depth(const Sample& sample, int ranks) {
   return depths;
 }
 
+/// Vectors of the levels below the root.
 std::vector<std::vector<double>> by_level(const Sample& sample) {
   constexpr int kLevels = AcceptanceEstimate::kLevels;
-  std::vector<std::vector<double>> sums(kLevels, std::vector<double>(sample.children(), 0.0));
-  std::vector<int> positions(kLevels, 0);
+  struct Level {
+    std::vector<double> accepted;
+    double asked = 0;  // sum of weights
+    int positions = 0;
+    void add(double weight, const std::vector<double>& accept) {
+      asked += weight;
+      ++positions;
+      for (std::size_t k = 0; k < accept.size(); ++k) accepted[k] += accept[k];
+    }
+  };
+  std::vector<Level> sums(kLevels, {std::vector<double>(sample.children(), 0.0)});
   sample.for_each([&](const Position& here, std::size_t, std::span<const Position> before) {
+    if (const WeightedStep& step = here.weighted; !step.accept.empty()) {
+      if (step.level > 0)
+        sums.at(static_cast<std::size_t>(step.level) - 1).add(step.weight, step.accept);
+      return;
+    }
     for (std::size_t d = 0; d < kLevels && d < before.size(); ++d) {
       if (before[before.size() - 1 - d].taken < 0) break;
-      ++positions[d];
-      for (std::size_t k = 0; k < here.accept.size(); ++k) sums[d][k] += here.accept[k];
+      sums[d].add(1, here.accept);
     }
   });
   std::vector<std::vector<double>> levels;
-  for (std::size_t d = 0; d < kLevels && positions[d] >= AcceptanceEstimate::kEnoughFor; ++d) {
-    for (double& p : sums[d]) p /= positions[d];
-    levels.push_back(std::move(sums[d]));
+  for (Level& level : sums) {
+    if (level.positions < AcceptanceEstimate::kEnoughFor || !(level.asked > 0)) break;
+    for (double& p : level.accepted) p /= level.asked;
+    levels.push_back(std::move(level.accepted));
   }
   return levels;
 }
 
 }  // namespace
+
+WeightedStep WeightedStep::next() const {
+  if (level == AcceptanceEstimate::kLevels) return {};
+  return {level + 1, accept.front(), {}};
+}
 
 std::vector<bool> find_loops(std::span<const TokenId> text) {
   std::vector<bool> loops(text.size() + 1);

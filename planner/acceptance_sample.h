@@ -8,6 +8,18 @@
 
 namespace canopy {
 
+/// A step of a walk from below that goes on with the first child, from one position of a text to
+/// the next: what becomes of chances where a node is tried with less than the weight 1.
+/// docs/math.md, "Measuring acceptance".
+struct WeightedStep {
+  int level = 0;               // of the node, below the walk's root
+  double weight = 1;           // that the node is tried with
+  std::vector<double> accept;  // per child: Position::accept with this weight
+
+  /// Returns the step after this one, without chances; a new walk after the last level.
+  WeightedStep next() const;
+};
+
 /// One of the target's own continuations of a prompt, and what became there of the draft's
 /// children. At each position the draft offers `accept.size()` children, the same number
 /// everywhere.
@@ -16,7 +28,8 @@ struct AcceptanceRun {
     std::vector<double> accept;  // per child: the chance that it is the accepted one; sum <= 1
     int taken = -1;              // the child that the text went on with; -1: none
     bool in_loop = false;
-    double overlap = 0;  // sum_x min(p, q): the chance that one drawn token is accepted
+    double overlap = 0;          // sum_x min(p, q): the chance that one drawn token is accepted
+    WeightedStep weighted = {};  // without chances where the target decides
   };
   int text = 0;  // what the prompt was cut from: runs of one text resemble each other
   std::vector<Position> positions;
@@ -65,8 +78,9 @@ struct AcceptanceEstimate {
   std::optional<PowerLaw> power_law;  // none where fewer than three r(k) rest on ten refusals
   /// Positional independence would make all depths alike. A success is any child, or the first one.
   std::vector<AcceptanceAfter> after_any, after_first;
-  /// p(k) at positions that follow 1, 2, ... accepted children in a row; only as far as kEnoughFor
-  /// positions do. What trees of a draft whose acceptance depends on depth are planned with.
+  /// p(k) of nodes 1, 2, ... levels below the root; only as far as kEnoughFor positions are there
+  /// for one. Of drawn children by the weights that nodes are tried with, else at positions that
+  /// follow as many accepted children in a row.
   std::vector<std::vector<double>> deeper;
   static constexpr int kLevels = 4, kEnoughFor = 50;
 };

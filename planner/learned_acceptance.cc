@@ -91,12 +91,18 @@ std::int64_t LearnedAcceptance::positions() const {
 }
 
 Acceptance LearnedAcceptance::estimate(const Acceptance& before) const {
-  std::size_t ranks = before.accept.size();
+  Acceptance estimate{moved(before.accept)};
+  for (const std::vector<double>& accept : before.deeper) estimate.deeper.push_back(moved(accept));
+  return estimate;
+}
+
+std::vector<double> LearnedAcceptance::moved(const std::vector<double>& before) const {
+  std::size_t ranks = before.size();
   for (const Text& text : texts_) ranks = std::max(ranks, text.shown.ranks().size());
-  Acceptance estimate;
+  std::vector<double> estimate;
   double left = 1, left_before = 1;  // chances that no rank so far is the accepted one
   for (std::size_t k = 0; k < ranks; ++k) {
-    const double share_before = k < before.accept.size() ? before.accept[k] : 0.0;
+    const double share_before = k < before.size() ? before[k] : 0.0;
     const double chance_before =
         left_before > 0 ? std::clamp(share_before / left_before, 0.0, 1.0) : 0.0;
     double asked = kBeforePositions * std::max(left_before, 0.0);
@@ -113,7 +119,7 @@ Acceptance LearnedAcceptance::estimate(const Acceptance& before) const {
     const double error = kErrors * std::sqrt(mean * (1 - mean) / (asked + 1));  // (B3)
     const double chance =
         std::clamp(chance_before, std::max(mean - error, 0.0), std::min(mean + error, 1.0));
-    estimate.accept.push_back(left * chance);
+    estimate.push_back(left * chance);
     left *= 1 - chance;
     left_before -= share_before;
   }

@@ -16,7 +16,8 @@ struct Probe {
   KvCaches::Loan kv;      // the target's
   std::unique_ptr<DraftState> draft;
   std::vector<TokenId> text;
-  std::size_t run = 0;  // tokens of it that the models have run
+  std::size_t run = 0;         // tokens of it that the models have run
+  WeightedStep weighted = {};  // of the next position
 
   std::span<const TokenId> pending() const { return std::span(text).subspan(run); }
 };
@@ -110,8 +111,8 @@ void Measurement::judge(Probe& probe, const Draft& draft, const ConstTensorView&
                         const SequenceRows& rows) {
   Trial trial;
   try {
-    trial =
-        m_.verifier().try_children(draft, row, request_.sampling, rng(probe), m_.target().stream());
+    trial = m_.verifier().try_children(draft, row, request_.sampling, rng(probe),
+                                       m_.target().stream(), probe.weighted.weight);
   } catch (const NotFinite&) {
     m_.target().refuse_not_finite({&rows, 1}, stop_);
   }
@@ -122,8 +123,14 @@ void Measurement::judge(Probe& probe, const Draft& draft, const ConstTensorView&
   probe.text.push_back(trial.token);
   // A draft without a model may have fewer children: those that are not there are not accepted.
   trial.chances.accept.resize(static_cast<std::size_t>(shape_.size()) - 1, 0.0);
-  runs_[probe.index].positions.push_back(
-      {std::move(trial.chances.accept), trial.taken, false, trial.overlap});
+  AcceptanceRun::Position here{std::move(trial.chances.accept), trial.taken, false, trial.overlap};
+  if (!trial.weighted.empty()) {
+    trial.weighted.resize(here.accept.size(), 0.0);
+    here.weighted = probe.weighted;
+    here.weighted.accept = std::move(trial.weighted);
+    probe.weighted = here.weighted.next();
+  }
+  runs_[probe.index].positions.push_back(std::move(here));
   ++progress_.positions;
 }
 

@@ -208,7 +208,8 @@ Verdict Verifier::verify_inexactly(const Draft& draft, const InexactRule& rule,
 }
 
 Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
-                             const Sampling& sampling, const StepRng& rng, Stream& stream) {
+                             const Sampling& sampling, const StepRng& rng, Stream& stream,
+                             double weight) {
   require(target_logits.rank() == 2 && target_logits.dim(0) == 1 && target_logits.dim(1) == vocab_,
           "verification: the root's logits must be [1, vocab]");
   const bool from_q = !target_decides(draft.drawing);
@@ -219,7 +220,11 @@ Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
   const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
                                                     static_cast<std::size_t>(range.count));
   Trial trial;
-  if (!q.empty()) trial.overlap = overlap(p, q);
+  if (from_q) {
+    trial.overlap = overlap(p, q);
+    std::vector<double> p_again(p.begin(), p.end()), q_again(q.begin(), q.end());
+    trial.weighted = sibling_chances(draft.drawing, children, p_again, q_again, weight).accept;
+  }
   trial.chances = sibling_chances(draft.drawing, children, p, q);
   if (q.empty() && !children.empty()) trial.overlap = trial.chances.accept.front();
 

@@ -18,8 +18,9 @@ struct Trial {
   /// sum_x min(p, q), the chance that one child drawn from q is accepted; where siblings are not
   /// drawn from q, the first child's chance.
   double overlap = 0;
-  int taken = -1;     // the child that was accepted; -1: none
-  TokenId token = 0;  // its token, or the one drawn instead
+  std::vector<double> weighted;  // per child: the same where the node has the weight asked for
+  int taken = -1;                // the child that was accepted; -1: none
+  TokenId token = 0;             // its token, or the one drawn instead
 };
 
 /// Thrown where the target's logits of a node are not all finite: there is no token to take then.
@@ -62,10 +63,11 @@ class Verifier {
                            const StepRng& rng, Stream& stream, LogitEditor* editor = nullptr);
 
   /// Reports what the rule makes of the root's children, and the token that it ends with:
-  /// distributed as the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32,
-  /// the root's. Throws like verify.
+  /// distributed as the target's own. `weight`: another that the node may have, from below; only of
+  /// children that are drawn. Waits for the stream. Shapes: target_logits [1, vocab] f32, the
+  /// root's. Throws like verify.
   Trial try_children(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
-                     const StepRng& rng, Stream& stream);
+                     const StepRng& rng, Stream& stream, double weight = 1);
 
  private:
   /// The node's row as the text's editor leaves it. Shape: [1, vocab].

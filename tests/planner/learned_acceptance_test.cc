@@ -131,6 +131,18 @@ TEST(LearnedAcceptance, OldTextsMakeRoomForNewOnes) {
   EXPECT_LT(learned.estimate(kPrior).accept[0], 0.1);
 }
 
+TEST(LearnedAcceptance, MovesEachLevelsVectorAndKeepsThoseThatTextsAllow) {
+  LearnedAcceptance learned;
+  Acceptance before = kPrior;
+  before.deeper = {kPrior.accept, {0.999}};
+  learned.add(1, text(40, 2, -1));
+  const Acceptance after = learned.estimate(before);
+  ASSERT_EQ(after.deeper.size(), 2u);
+  EXPECT_EQ(after.deeper[0], after.accept);
+  for (std::uint64_t i = 0; i < kMost; ++i) learned.add(10 + i, text(100, 1, -1));
+  EXPECT_LT(learned.estimate(before).deeper[1][0], 0.1);  // nothing was ever accepted
+}
+
 TEST(LearnedAcceptance, TheOrderOfTextsDoesNotMatter) {
   LearnedAcceptance one, other;
   const std::vector<TextAcceptance> texts{text(40, 2, -1), text(90, 3, 0), text(20, 1, 0)};

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/acceptance_sample.h"
+#include "planner/tree_shape.h"
 #include "tests/speculation/speculation.h"
 
 namespace canopy::testing {
@@ -79,6 +80,62 @@ TEST(AcceptanceEstimate, IsTheVectorThatEnumeratingAllDrawsGives) {
       EXPECT_LT(estimate.accept[k].error, 0.02);  // or the check above says little
     }
   }
+}
+
+/// What calibration estimates where target and draft have these rows everywhere.
+Acceptance measured(const std::vector<double>& p, const std::vector<double>& q, int children) {
+  constexpr int kTexts = 20, kPositions = 2500;
+  std::mt19937_64 random(7);
+  std::vector<AcceptanceRun> runs;
+  for (int text = 0; text < kTexts; ++text) {
+    AcceptanceRun run{text, {}};
+    WeightedStep step;
+    for (int i = 0; i < kPositions; ++i) {
+      const auto drawn = draw_distinct(q, children, random);
+      const auto chances = [&](double weight) {
+        std::vector<double> p_row = p, q_row = q;
+        return sibling_chances(Drawing::kSequoia, drawn, p_row, q_row, weight).accept;
+      };
+      step.accept = chances(step.weight);
+      run.positions.push_back({chances(1), -1, false, 0, step});
+      step = step.next();
+    }
+    runs.push_back(std::move(run));
+  }
+  const AcceptanceEstimate estimate = estimate_acceptance(runs, Loops::kWith);
+  Acceptance acceptance;
+  for (const Estimate& chance : estimate.accept) acceptance.accept.push_back(chance.mean);
+  acceptance.deeper = estimate.deeper;
+  return acceptance;
+}
+
+/// Tokens of a step, over all draws and choices.
+double exact_tokens(Asking asking, const TreeShape& shape, const std::vector<double>& p,
+                    const std::vector<double>& q) {
+  double tokens = 0;
+  speculate(
+      rule_of(Drawing::kSequoia, asking), shape, Drawing::kSequoia, [&](const Text&) { return p; },
+      [&](const Text&) { return q; }, static_cast<std::size_t>(shape.levels()), &tokens);
+  return tokens;
+}
+
+TEST(AcceptanceEstimate, OfDrawnChildrenPredictsWhatIsAcceptedFromBelow) {
+  const std::vector<double> p{0.5, 0.3, 0.2}, q{0.2, 0.5, 0.3};
+  const Acceptance acceptance = measured(p, q, 2);
+  ASSERT_EQ(acceptance.deeper.size(), 4u);
+
+  const TreeShape chain = TreeShape::chain(6);
+  const double above = exact_tokens(Asking::kFromAbove, chain, p, q),
+               below = exact_tokens(Asking::kFromBelow, chain, p, q);
+  EXPECT_NEAR(expected_tokens(chain, {acceptance.accept}), above, 0.01 * above);
+  EXPECT_NEAR(expected_tokens(chain, acceptance), below, 0.01 * below);
+  EXPECT_GT(below, 1.05 * above);  // or nothing was shown
+
+  const TreeShape tree = TreeShape::from_parents({-1, 0, 0, 1, 1, 2, 3});
+  const double tree_below = exact_tokens(Asking::kFromBelow, tree, p, q);
+  EXPECT_GT(expected_tokens(tree, acceptance), exact_tokens(Asking::kFromAbove, tree, p, q));
+  EXPECT_LT(expected_tokens(tree, acceptance), 1.01 * tree_below);
+  EXPECT_GT(expected_tokens(tree, acceptance), 0.97 * tree_below);
 }
 
 }  // namespace

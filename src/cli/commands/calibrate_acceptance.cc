@@ -360,6 +360,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
 
   ProgressLine progress(asked.model.progress);
   std::vector<AcceptanceRun> runs;
+  bool by_level = false;
   try {
     Engine engine(
         std::move(models), options,
@@ -367,7 +368,9 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
         interrupt.token());
     progress.clear();
     print_notes(engine);
-    measured.drawing = in_words(engine.plan().policy.drawing);
+    const Drawing drawing = engine.plan().policy.drawing;
+    measured.drawing = in_words(drawing);
+    by_level = options.plan.draft || !target_decides(drawing);
     int shown = 0;
     runs = measure_acceptance(
         engine, request,
@@ -387,7 +390,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   const AcceptanceEstimate with = estimate_acceptance(runs, Loops::kWith);
   const std::optional<AcceptanceEstimate> without = estimate_outside_loops(runs);
   take(with, measured);
-  if (options.plan.draft) measured.acceptance.deeper = with.deeper;
+  if (by_level) measured.acceptance.deeper = with.deeper;
   output.write(to_json(measured));
   if (walks) walks->write(walks_of(runs));
   if (!asked.json) {

@@ -38,6 +38,13 @@ void divide(std::span<double> x, double by) {
   for (double& value : x) value *= times;
 }
 
+void normalise(std::span<double> target) {
+  const double total = sum(target);
+  require(std::isfinite(total) && total > 0,
+          "verification: a row of the target is not one of probabilities");
+  divide(target, total);
+}
+
 /// The children of one node, tried in order: R, what the target still owes, and D, what the next
 /// child was drawn from. Both sum to 1. A child x is accepted with chance w R(x) / (rho D(x)),
 /// where w is the weight that the node has left, and rho is 1 but for k-sequential selection.
@@ -147,19 +154,6 @@ class Siblings {
   double division_ = 1;  // rho
 };
 
-/// Refuses every child that can be refused, and keeps the chances on the way.
-class RefuseAll final : public Choices {
- public:
-  bool accept(NodeId child, double chance) override {
-    const double yes = std::min(chance, 1.0);
-    chances.accept[static_cast<std::size_t>(child) - 1] = chances.none * yes;
-    chances.none *= 1 - yes;
-    return chances.none == 0;
-  }
-  TokenId draw(NodeId, std::span<const double>) override { return 0; }
-  SiblingChances chances;
-};
-
 /// Goes from the root down. visit(node, next) names the child to go to, or none and sets the last
 /// token.
 template <class Visit>
@@ -255,10 +249,7 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
           "verification: only children of Sequoia's drawing are judged leniently, from above");
   const LendRow target = [&](NodeId node) {
     const std::span<double> p = p_row(node);
-    const double total = sum(p);
-    require(std::isfinite(total) && total > 0,
-            "verification: a row of the target is not one of probabilities");
-    divide(p, total);
+    normalise(p);
     return p;
   };
   if (target_decides(drawing))
@@ -295,20 +286,26 @@ double overlap(std::span<const double> p, std::span<const double> q) {
 }
 
 SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
-                               std::span<double> p, std::span<double> q) {
-  TokenTree tree(0);
-  if (!children.empty()) tree.add_children(0, children);
-  RefuseAll refuse;
-  refuse.chances.accept.assign(children.size(), 0.0);
-  verify_tree(
-      tree, drawing, [&](NodeId) { return p; }, [&](NodeId) { return q; }, refuse);
-  if (!target_decides(drawing)) return std::move(refuse.chances);
-
-  for (std::size_t k = 0; k < children.size(); ++k)  // of equal children the first is taken
-    refuse.chances.accept[k] = std::exchange(p[static_cast<std::size_t>(children[k])], 0.0);
-  refuse.chances.none = sum(p);
-  if (refuse.chances.none > 0) divide(p, refuse.chances.none);
-  return std::move(refuse.chances);
+                               std::span<double> p, std::span<double> q, double weight) {
+  normalise(p);
+  SiblingChances chances{std::vector<double>(children.size(), 0.0), 1};
+  if (children.empty()) return chances;
+  if (target_decides(drawing)) {
+    for (std::size_t k = 0; k < children.size(); ++k)  // of equal children the first is taken
+      chances.accept[k] = std::exchange(p[static_cast<std::size_t>(children[k])], 0.0);
+    chances.none = sum(p);
+    if (chances.none > 0) divide(p, chances.none);
+    return chances;
+  }
+  require(q.size() <= p.size(), kWiderDraft);
+  Siblings siblings(drawing, children.size(), p, q, weight);
+  for (std::size_t k = 0; k < children.size() && chances.none > 0; ++k) {
+    const double yes = std::min(siblings.chance(children[k]), 1.0);
+    chances.accept[k] = chances.none * yes;
+    chances.none *= 1 - yes;
+    if (chances.none > 0) siblings.refuse(children.first(k + 1));
+  }
+  return chances;
 }
 
 }  // namespace canopy

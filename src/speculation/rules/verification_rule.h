@@ -63,9 +63,10 @@ struct SiblingChances {
 };
 /// The chances of one node's children, in the order of their drawing. p and q are its rows, as
 /// above (q may be empty where the target decides); p is left as the distribution of the token that
-/// follows if none is accepted, unless none == 0. Without children that is p itself. Throws Error
-/// like verify_tree.
+/// follows if none is accepted, unless none == 0. Without children that is p itself. `weight`: that
+/// of the node, from below, by rules that refuse and owe; with 1 the chances are those from above,
+/// too. Throws Error like verify_tree.
 SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
-                               std::span<double> p, std::span<double> q);
+                               std::span<double> p, std::span<double> q, double weight = 1);
 
 }  // namespace canopy
