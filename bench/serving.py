@@ -8,14 +8,14 @@
     bench/serving.py growth   -m MODEL --memory 1G,2G,3G [--prompt 6000] [-n 8]
     bench/serving.py peer     -m MODEL -md DRAFT --memory 1G --llama-server PROGRAM --gguf MODEL.gguf
 
-sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
-whether each text is what it was alone. fairness: a long prompt alone, then next to a text that is being written: how much
-longer it takes until its first token, and how much longer the text's sweeps become. places: one text alone on servers of
-these places and budgets, what was predicted of it and what it took; another build by --canopy. pool: one text without a draft
-where weights give way to texts, and where as many weights rest as full caches leave room for (--resident). growth: the last sweep of a short
-text without a draft and of one that fills its place, for which weights go, next to what the plan said of both. peer: the requests of sharing at once,
-to canopy serve and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root);
-llama-server with chains of 4, 8 and 16 tokens and without a draft, as which is fastest depends on the machine.
+sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and whether each
+text is what it was alone. fairness: a long prompt alone, then next to a text that is being written: how much longer it takes until its
+first token, and how much longer the text's sweeps become. places: one text alone on servers of these places and budgets, what was
+predicted of it and what it took; another build by --canopy. pool: one text without a draft where weights give way to texts, and where as
+many weights rest as full caches leave room for (--resident). growth: a text as long as the one that the plan prices, without a draft, and
+one that fills its place, for which weights go, next to what the plan said of both. peer: the requests of sharing at once, to canopy serve
+and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root); llama-server with chains of 4,
+8 and 16 tokens and without a draft, as which is fastest depends on the machine.
 Seconds are of this machine; the ratios are the result. A machine that does something else gives other ratios."""
 import argparse
 import concurrent.futures
@@ -35,7 +35,6 @@ import measuring
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 TEXTS = [text.strip() for text in (REPO / "src/measure/calibration_prompts.txt").read_text().split("\n\n") if text.strip()]
-SHORT = 48  # tokens of a prompt that makes no weights go
 
 
 @contextlib.contextmanager
@@ -205,21 +204,22 @@ def pool(args):
 
 
 def growth(args):
-    print(f"{'memory':>8} {'tokens':>6}  {'s/token':>8} {'predicted':>9} {'GB rest':>7}  {'grown: s/token':>14} {'predicted':>9} {'GB rest':>7}  "
-          "slower by: measured, predicted")
+    end = f"{'tokens':>6} {'s/token':>8} {'predicted':>9} {'GB rest':>7}"
+    print(f"{'memory':>8}  {end}  grown: {end}  slower by: measured, predicted")
     for args.memory in args.memory.split(","):
         try:
             with server(args, "--spec", "none", "--parallel", 1, "-c", args.prompt + args.tokens + 1, cache=()) as port:
                 predicted = ask(port, "/props")["canopy"]["predicted"]
-                said = [predicted[end]["seconds_per_token"] for end in ("one_text", "full_house")]
-                took, rests = [], []
-                for length in SHORT, args.prompt:
-                    write(port, prompts(port, 2, length)[len(took)], args.tokens)  # begins unlike the other
-                    state = ask(port, "/canopy/state")
-                    took.append(state["last"]["seconds"])
-                    rests.append(state["pool"]["resident_bytes"] / 1e9)
-                print(f"{args.memory:>8} {args.prompt:>6}  {took[0]:>8.3f} {said[0]:>9.3f} {rests[0]:>7.2f}  {took[1]:>14.3f} {said[1]:>9.3f} "
-                      f"{rests[1]:>7.2f}  {took[1] / took[0]:.2f}, {said[1] / said[0]:.2f}", flush=True)
+                ends = [predicted[end] for end in ("one_text", "full_house")]
+                said = [end["seconds_per_token"] for end in ends]
+                took, cells = [], []
+                for i, length in enumerate(round(end["text_tokens"]) for end in ends):
+                    prompt = prompts(port, 2, length - args.tokens - 1)[i]  # begins unlike the other
+                    timings = write(port, prompt, args.tokens)["timings"]
+                    took.append(timings["predicted_ms"] / 1000 / (timings["predicted_n"] - 1))  # the prompt's sweep brings the first
+                    rests = ask(port, "/canopy/state")["pool"]["resident_bytes"] / 1e9
+                    cells.append(f"{length:>6} {took[i]:>8.3f} {said[i]:>9.3f} {rests:>7.2f}")
+                print(f"{args.memory:>8}  {cells[0]}         {cells[1]}  {took[1] / took[0]:.2f}, {said[1] / said[0]:.2f}", flush=True)
         except SystemExit as refused:
             print(f"{args.memory:>8} {args.prompt:>6}  refused: {str(refused).splitlines()[-1][:80]}", flush=True)
     return 0

@@ -129,6 +129,7 @@ class Search {
                                      .sampled = in_.sampled,
                                      .valued = forwards_of(candidate)},
                                     weights);
+    candidate.text_tokens = in_.context;
     candidate.ring_bytes = weights.ring_bytes;
     candidate.resident_bytes = weights.resident_bytes;
     candidate.sweep_bytes = weights.sweep_bytes() +

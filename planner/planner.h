@@ -22,6 +22,7 @@ struct Candidate {
   bool valued = false;           // the draft's rows make the trees, of as many nodes as the shape
   TreeRoom room;                 // of a sweep, in this layout
   double tokens = 1;             // expected per step and sequence
+  double text_tokens = 0;        // of the texts before the trees, each, whose step this is
   StepCost cost;                 // of the step
   Seconds catch_up{};            // PlannerInput::catch_up, where there is a tree
   std::uint64_t ring_wish = 0;   // what the layout was asked for

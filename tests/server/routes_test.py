@@ -84,6 +84,7 @@ class Routes(ServerCase):
         for house in predicted.values():
             self.assertGreater(house["seconds_per_token"], 0)
             self.assertGreaterEqual(house["tree_nodes"], house["tree_levels"])
+        self.assertEqual([predicted[house]["text_tokens"] for house in ("one_text", "full_house")], [64, 128])
         self.assertRegex(self.server.log, r"3 texts share a sweep; \w+, predicted for one: .* s per token; for 3: .* s per token")
 
     def test_slots_are_as_many_as_texts_share_a_sweep(self):

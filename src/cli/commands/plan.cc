@@ -58,6 +58,7 @@ json candidate_json(const Candidate& c) {
           {"tree_size", c.shape.size()},
           {"tree_depth", c.shape.levels()},
           {"sequences", c.sequences},
+          {"text_tokens", c.text_tokens},
           {"tokens_per_step", c.tokens},
           {"seconds_per_step", c.cost.step.count()},
           {"seconds_per_token", c.per_token().count()},

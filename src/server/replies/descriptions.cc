@@ -78,6 +78,7 @@ json candidate_json(const Candidate& one) {
   return {{"texts", one.sequences},
           {"tree_nodes", one.shape.size()},
           {"tree_levels", one.shape.levels()},
+          {"text_tokens", one.text_tokens},
           {"seconds_per_token", one.per_token().count()}};
 }
 
