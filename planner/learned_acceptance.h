@@ -28,8 +28,8 @@ class LearnedAcceptance {
   bool empty() const { return texts_.empty() && calibrated_ == Calibrated(); }
   /// Returns what valued trees have shown of chances.
   const Calibrated& calibrated() const { return calibrated_; }
-  /// What plans should be made with: `before`, changed as far as the texts exclude it, each level's
-  /// vector by what all levels have shown. docs/math.md (B1) to (B3).
+  /// Returns what plans should be made with: `before`, changed as far as the texts exclude it, each
+  /// level's vector by what all levels have shown. docs/math.md (B1) to (B3).
   Acceptance estimate(const Acceptance& before) const;
 
   std::string to_json() const;

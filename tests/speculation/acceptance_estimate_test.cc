@@ -82,7 +82,7 @@ TEST(AcceptanceEstimate, IsTheVectorThatEnumeratingAllDrawsGives) {
   }
 }
 
-/// What calibration estimates where target and draft have these rows everywhere.
+/// The estimate of calibration where target and draft have these rows everywhere.
 Acceptance measured(const std::vector<double>& p, const std::vector<double>& q, int children) {
   constexpr int kTexts = 20, kPositions = 2500;
   std::mt19937_64 random(7);
