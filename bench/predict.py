@@ -105,7 +105,7 @@ def acceptance_of(setting):
 
 def predict(setting, args):
     """The plan's s/token, or None and the refusal."""
-    if setting["method"] == "topk" and setting["temperature"] > 0:
+    if setting["method"] in ("topk", "calibrated") and setting["temperature"] > 0:
         return None, "canopy calibrate acceptance measures drawn children there, not the draft's best"
     size = ["--tree-size", setting["nodes"]] if setting["method"] != "none" else []
     result = canopy("plan", *flags(setting, args), "--spec", setting["method"], *size, "-n", PROMPT_TOKENS + TOKENS, "--json")
@@ -127,8 +127,6 @@ def predict_anew(setting, args):
 
 def measure(setting, args):
     size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
-    if setting["method"] == "calibrated" and setting["temperature"] > 0:  # else the trees are the plan's shape
-        size.append("--reproducible")
     examples = PLAIN_EXAMPLES if setting["method"] == "none" else EXAMPLES
     result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", examples, "-n", TOKENS,
                     "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
