@@ -62,6 +62,29 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
   EXPECT_LT(levels_after(-1), planned.policy.shape.levels());
 }
 
+TEST_F(ReplannerTest, ChancesByLevelAreOfDrawnChildrenThatAreJudgedFromBelow) {
+  const auto levels = [](SpeculationMethod method, double temperature,
+                         std::optional<double> lenience = {}) {
+    EngineOptions o = options(method, 0, 0, temperature);
+    o.plan.acceptance = Acceptance{{0.5, 0.2}, {{0.6, 0.2}}};
+    o.plan.lenience = lenience;
+    return Engine(models_for(method), o).plan().acceptance.deeper.size();
+  };
+  for (const SpeculationMethod method : {SpeculationMethod::kChain, SpeculationMethod::kSequoia,
+                                         SpeculationMethod::kSpecInfer, SpeculationMethod::kAuto}) {
+    SCOPED_TRACE(name(method));
+    EXPECT_EQ(levels(method, 0.6), 1u);
+    EXPECT_EQ(levels(method, 0), 0u);
+  }
+  for (const SpeculationMethod method :
+       {SpeculationMethod::kSpecTr, SpeculationMethod::kNaive, SpeculationMethod::kTopK,
+        SpeculationMethod::kGsdSequoia}) {
+    SCOPED_TRACE(name(method));
+    EXPECT_EQ(levels(method, 0.6), 0u);
+  }
+  EXPECT_EQ(levels(SpeculationMethod::kChain, 0.6, 0.5), 0u);
+}
+
 TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
   Plan planned = plan(asked(0.6));
   const RoomOf drafter(planned);

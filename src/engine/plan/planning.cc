@@ -24,10 +24,20 @@ constexpr int kRunNodes = 11;
 // what a model works on at once (Transformer::Limits::chunk).
 constexpr int kGivenRows = 256;
 
-Acceptance acceptance_of(const PlanRequest& request) {
-  if (request.acceptance) return *request.acceptance;
-  if (request.draft) return request.draft->prior(request.temperature);
-  return default_acceptance(request.temperature);
+/// True if trees of a draft model are of drawn children, judged from below.
+bool is_judged_from_below(const PlanRequest& request, SpeculationMethod method) {
+  const Method& row = row_of(method);
+  const bool draws = row.drawing == Drawing::kSequoia || row.drawing == Drawing::kSpecInfer;
+  return request.temperature > 0 && draws && row.form != TreeForm::kGraph && !request.typical &&
+         request.lenience.value_or(1) == 1;
+}
+
+Acceptance acceptance_of(const PlanRequest& request, SpeculationMethod method) {
+  if (request.draft && !request.acceptance) return request.draft->prior(request.temperature);
+  Acceptance acceptance = request.acceptance.value_or(default_acceptance(request.temperature));
+  // A draft model's depends on the level from below alone.
+  if (!request.draft && !is_judged_from_below(request, method)) acceptance.deeper.clear();
+  return acceptance;
 }
 
 /// The rule of a plan that is not exact.
@@ -91,7 +101,7 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMeth
   if (method == SpeculationMethod::kMtad) return TreeShape::chain(request.joint_tokens + 1);
   if (form == TreeForm::kSequences) return TreeShape::sequences(kSequences, kSequenceLength);
   if (request.tree_size != 0 && request.tree_levels != 0)
-    return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
+    return best_tree(request.tree_size, request.tree_levels, acceptance_of(request, method));
   return std::nullopt;
 }
 
@@ -220,7 +230,7 @@ Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
 PlannerInput Planning::planner_input() {
   PlannerInput input;
   input.cost = request_.cost.get();
-  input.acceptance = acceptance_of(request_);
+  input.acceptance = acceptance_of(request_, asked_);
   input.sampled = request_.temperature > 0;
   input.context = request_.priced_text > 0 ? std::min(request_.priced_text, request_.context)
                                            : 0.5 * (request_.max_prompt + request_.context);
