@@ -208,7 +208,9 @@ std::vector<std::vector<double>> by_level(const Sample& sample) {
   std::vector<std::vector<double>> levels;
   for (Level& level : sums) {
     if (level.positions < AcceptanceEstimate::kEnoughFor || !(level.asked > 0)) break;
-    for (double& p : level.accepted) p /= level.asked;
+    // Of all draws no more is accepted than the weights allow; of some it may be.
+    const double total = std::max(level.asked, sum(level.accepted));
+    for (double& p : level.accepted) p /= total;
     levels.push_back(std::move(level.accepted));
   }
   return levels;

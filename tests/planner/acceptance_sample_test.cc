@@ -301,5 +301,28 @@ TEST(EstimateAcceptance, OfDeeperLevelsCountsPositionsBehindAcceptedOnes) {
   EXPECT_NEAR(deeper[2][1], 0.0, 1e-9);
 }
 
+TEST(EstimateAcceptance, OfDrawnChildrenIsPerWeightAtEachLevelAndNeverOfMoreThanOneChild) {
+  const std::vector<std::vector<double>> chances{{0.5, 0.3}, {0.4, 0.05}, {0.45, 0.3}};
+  std::vector<AcceptanceRun> runs(2);
+  runs[1].text = 1;
+  std::vector<int> levels;
+  for (AcceptanceRun& run : runs) {
+    WeightedStep step;
+    for (int i = 0; i < 500; ++i) {
+      step.accept = chances[static_cast<std::size_t>(std::min(step.level, 2))];
+      run.positions.push_back({{0.5, 0.3}, 0, false, 0, step});
+      if (levels.size() < 6) levels.push_back(step.level);
+      step = step.next();
+    }
+  }
+  EXPECT_EQ(levels, (std::vector<int>{0, 1, 2, 3, 4, 0}));
+  const auto deeper = estimate_acceptance(runs, Loops::kWith).deeper;
+  ASSERT_EQ(deeper.size(), 4u);
+  EXPECT_NEAR(deeper[0][0], 0.4 / 0.5, 1e-9);
+  EXPECT_NEAR(deeper[0][1], 0.05 / 0.5, 1e-9);
+  EXPECT_NEAR(deeper[1][0], 0.45 / 0.75, 1e-9);  // weights of 0.4, but 0.75 was accepted
+  EXPECT_NEAR(deeper[1][1], 0.3 / 0.75, 1e-9);
+}
+
 }  // namespace
 }  // namespace canopy
