@@ -208,7 +208,7 @@ std::vector<std::vector<double>> by_level(const Sample& sample) {
   std::vector<std::vector<double>> levels;
   for (Level& level : sums) {
     if (level.positions < AcceptanceEstimate::kEnoughFor || !(level.asked > 0)) break;
-    // Of all draws no more is accepted than the weights allow; of some it may be.
+    // Draws that are more often accepted than the weights allow would make it more than 1.
     const double total = std::max(level.asked, sum(level.accepted));
     for (double& p : level.accepted) p /= total;
     levels.push_back(std::move(level.accepted));
