@@ -1,10 +1,16 @@
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <future>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <thread>
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/pool.h"
@@ -341,6 +347,44 @@ TEST(Pool, OfMoreThreadsThanCoresCallsEveryIndexOnceHoweverLateAWorkerWakes) {
     expected += count;
   }
   EXPECT_EQ(std::accumulate(calls.begin(), calls.end(), std::size_t{0}), expected);
+}
+
+std::atomic<bool> g_held{false}, g_release{false};  // of a thread in hold()
+
+void hold(int) {
+  g_held = true;
+  while (!g_release) {
+  }
+}
+
+std::set<int> threads_of_this_process() {
+  std::set<int> ids;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+    ids.insert(std::stoi(task.path().filename()));
+  return ids;
+}
+
+TEST(Pool, DoesNotWaitForAWorkerThatHasTakenNothing) {
+  const std::set<int> before = threads_of_this_process();
+  cpu::Pool pool(2, {});
+  std::set<int> now = threads_of_this_process();
+  for (const int id : before) now.erase(id);
+  ASSERT_EQ(now.size(), 1u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until the worker sleeps
+  const auto old = std::signal(SIGUSR1, hold);
+  ASSERT_EQ(syscall(SYS_tgkill, getpid(), *now.begin(), SIGUSR1), 0);
+  while (!g_held) std::this_thread::yield();
+
+  std::atomic<int> calls{0};
+  auto done = std::async(std::launch::async, [&] {
+    for (int call = 0; call < 3; ++call)
+      pool.for_each(10, [&](std::size_t, std::size_t worker) { calls += worker == 0; });
+  });
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(calls.load(), 30);
+  g_release = true;
+  done.get();
+  std::signal(SIGUSR1, old);
 }
 
 TEST(Pool, RethrowsAndWorksAgain) {
