@@ -220,12 +220,13 @@ Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
   const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
                                                     static_cast<std::size_t>(range.count));
   Trial trial;
-  if (from_q) {
-    trial.overlap = overlap(p, q);
+  if (from_q) trial.overlap = overlap(p, q);
+  if (from_q && weight != 1) {
     std::vector<double> p_again(p.begin(), p.end()), q_again(q.begin(), q.end());
     trial.weighted = sibling_chances(draft.drawing, children, p_again, q_again, weight).accept;
   }
   trial.chances = sibling_chances(draft.drawing, children, p, q);
+  if (from_q && weight == 1) trial.weighted = trial.chances.accept;
   if (q.empty() && !children.empty()) trial.overlap = trial.chances.accept.front();
 
   const std::vector<double>& accept = trial.chances.accept;
