@@ -27,9 +27,8 @@ constexpr int kGivenRows = 256;
 /// True if trees of a draft model are of drawn children, judged from below.
 bool is_judged_from_below(const PlanRequest& request, SpeculationMethod method) {
   const Method& row = row_of(method);
-  const bool draws = row.drawing == Drawing::kSequoia || row.drawing == Drawing::kSpecInfer;
-  return request.temperature > 0 && draws && row.form != TreeForm::kGraph && !request.typical &&
-         request.lenience.value_or(1) == 1;
+  return request.temperature > 0 && refuses_and_owes(row.drawing) && row.form != TreeForm::kGraph &&
+         !request.typical && request.lenience.value_or(1) == 1;
 }
 
 Acceptance acceptance_of(const PlanRequest& request, SpeculationMethod method) {

@@ -34,6 +34,11 @@ constexpr const char* name(Drawing drawing) {
 /// True if siblings are drawn at random, from probabilities that the grower must make.
 constexpr bool uses_q(Drawing drawing) { return drawing != Drawing::kTopK; }
 
+/// True if the rule refuses and owes, which judges trees from below where it may.
+constexpr bool refuses_and_owes(Drawing drawing) {
+  return drawing == Drawing::kSequoia || drawing == Drawing::kSpecInfer;
+}
+
 /// True if the target's own sample decides, whatever the children are.
 constexpr bool target_decides(Drawing drawing) {
   return drawing == Drawing::kTopK || drawing == Drawing::kNaive;

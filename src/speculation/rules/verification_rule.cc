@@ -254,7 +254,7 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
   };
   if (target_decides(drawing))
     return follow_samples(tree, [&](NodeId node) { return choices.draw(node, target(node)); });
-  if (asking == Asking::kFromBelow && drawing != Drawing::kSpecTr)
+  if (asking == Asking::kFromBelow && refuses_and_owes(drawing))
     return FromBelow(tree, drawing, target, q_row, choices).verify();
 
   return walk([&](NodeId node, TokenId& next) -> std::optional<NodeId> {
