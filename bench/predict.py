@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Seconds per token, predicted and measured, for settings drawn from the ranges below by a fixed seed.
 
-    bench/predict.py -m MODEL -md DRAFT [-m MODEL -md DRAFT ...] [--prompts FILE] [--settings N] [--seed S] [--disk-limit RATE]
+    bench/predict.py -m MODEL -md DRAFT [-m MODEL -md DRAFT ...] [--prompts FILE ...] [--settings N] [--seed S] [--disk-limit RATE]
 
 A setting is a model and its draft, a budget between the least that works and a tenth more than the model, a method, a size of its
 trees and a temperature. A setting that the plan refuses is said and drawn anew. What each pair accepts at a temperature is measured once,
-on other prompts (canopy calibrate acceptance). For each setting the machine is measured anew
+on other prompts of the same length (canopy calibrate acceptance). For each setting the machine is measured anew
 (canopy calibrate hardware, in all the memory that is free), as a shared one changes within minutes; then it is planned from that and
 its prediction printed; then it runs; then the machine is measured once more, which says how far the same plan would have been
 predicted otherwise: no prediction can be better than that. Seconds of a sweep are compared, too, as few texts leave the tokens of a sweep
@@ -26,13 +26,13 @@ import tempfile
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 CANOPY = REPO / "build/release/canopy"
-PROMPTS = REPO / "docs/results/methods/calibrated_prompts.jsonl"
+PROMPTS = [REPO / "docs/results/methods" / name for name in ("prompts.jsonl", "calibrated_prompts.jsonl")]
 METHODS = ("none", "chain", "sequoia", "topk", "calibrated")
 TEMPERATURES = (0, .6, 1)
 NODES = (4, 64)  # drawn so that each doubling is as likely as the next
-EXAMPLES, TOKENS, PROMPT_TOKENS = 8, 96, 64
+EXAMPLES, TOKENS, PROMPT_TOKENS = 16, 64, 64
 PLAIN_EXAMPLES = 2  # of plain decoding, whose sweeps all bring one token
-ACCEPTANCE_EXAMPLES = 40
+ACCEPTANCE_EXAMPLES = 100
 
 
 def bytes_of(model):
@@ -97,7 +97,7 @@ def acceptance_of(setting):
     file = pathlib.Path(setting["profile"]).with_suffix(f".{setting['temperature']}.acceptance.json")
     if not file.exists():
         result = canopy("calibrate", "acceptance", "-m", setting["model"], "-md", setting["draft"], "--temp", setting["temperature"],
-                        "--examples", ACCEPTANCE_EXAMPLES, "-o", file, "--quiet")
+                        "--examples", ACCEPTANCE_EXAMPLES, "--prompt-tokens", PROMPT_TOKENS, "-n", TOKENS, "-o", file, "--quiet")
         if result.returncode:
             refuse(result)
     return file
@@ -129,7 +129,7 @@ def measure(setting, args):
     size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
     examples = PLAIN_EXAMPLES if setting["method"] == "none" else EXAMPLES
     result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", examples, "-n", TOKENS,
-                    "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
+                    "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.texts, "--no-learn", "--json")
     if result.returncode:
         refuse(result)
     return json.loads(result.stdout)["rows"][-1]
@@ -159,7 +159,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", dest="models", action="append", required=True)
     parser.add_argument("-md", dest="drafts", action="append", required=True)
-    parser.add_argument("--prompts", default=PROMPTS)
+    parser.add_argument("--prompts", nargs="+", type=pathlib.Path, default=PROMPTS)
     parser.add_argument("--settings", type=int, default=20)
     parser.add_argument("--seed", type=int, default=20261127)
     parser.add_argument("--disk-limit", help="bytes per second, e.g. 400M, at which the link is held")
@@ -168,7 +168,15 @@ def main():
     if len(args.models) != len(args.drafts):
         parser.error("one -md for each -m")
     with tempfile.TemporaryDirectory() as folder:
+        args.texts = joined(args.prompts, folder)
         run(args, least_budgets(list(zip(args.models, args.drafts)), folder))
+
+
+def joined(files, folder):
+    """One file with the texts of all, without their references."""
+    texts = pathlib.Path(folder) / "prompts.jsonl"
+    texts.write_text("".join(json.dumps({"text": json.loads(line)["text"]}) + "\n" for file in files for line in file.open()))
+    return texts
 
 
 def run(args, least_of):
