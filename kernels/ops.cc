@@ -13,9 +13,13 @@ namespace canopy {
 namespace {
 
 void check_kv(const char* op, const KvView& kv, std::int64_t kv_heads, std::int64_t head_dim) {
-  check(op, "the cache of keys", kv.k, {kv_heads, kAny, head_dim}, kFloats);
-  check(op, "the cache of values", kv.v, {kv.k.dim(0), kv.k.dim(1), kv.k.dim(2)}, {kv.k.dtype()});
+  check(op, "the cache of keys", kv.k, {kv_heads, kKvBlock, head_dim}, kFloats);
+  check(op, "the cache of values", kv.v, {kv.k.dim(0), kKvBlock, kv.k.dim(2)}, {kv.k.dtype()});
   check(op, "the table of blocks", kv.block, {kAny}, {DType::kI32});
+  check(kv.stride >= static_cast<std::int64_t>(kv.k.bytes()) && kv.stride % 16 == 0, op, [&] {
+    return "blocks lie " + std::to_string(kv.stride) + " bytes apart, not a multiple of 16 of at " +
+           "least " + std::to_string(kv.k.bytes());
+  });
 }
 
 /// Throws unless slots [first, first + count) lie in the cache.

@@ -14,26 +14,31 @@ namespace canopy {
 
 inline constexpr int kKvBlock = 64;  // slots that lie together: of a text, in a block of a pool
 
-/// One layer's keys and values of a text, in blocks of a pool. Shapes: k, v [kv_heads, slots of the
-/// pool, head_dim]: a head's keys of a block lie together; block [n] i32: slot s of the text is
-/// slot block(s / kKvBlock) * kKvBlock + s % kKvBlock of the pool, so that the text has n *
-/// kKvBlock. What is computed does not depend on where blocks lie.
+/// One layer's keys and values of a text, in blocks of a pool. Shapes: k, v [kv_heads, kKvBlock,
+/// head_dim], of the pool's block 0; block b of the pool lies b * stride bytes further on, as other
+/// layers' lie in between. block [n] i32: slot s of the text is slot s % kKvBlock of the pool's
+/// block block(s / kKvBlock), so that the text has n * kKvBlock. What is computed does not depend
+/// on where blocks lie.
 struct KvView {
   TensorView k, v;
   ConstTensorView block;
+  std::int64_t stride = 0;  // a multiple of 16
 
   std::int64_t slots() const { return block.dim(0) * kKvBlock; }
 };
 
-/// Places of a text's slots, for code that runs on the device.
+/// Places of a text's slots in bytes, for code that runs on the device. Within a block a head's
+/// slots follow each other.
 struct SlotTable {
   const std::int32_t* block;
-  constexpr std::int64_t operator[](std::int64_t slot) const {
-    return std::int64_t{block[slot / kKvBlock]} * kKvBlock + slot % kKvBlock;
+  std::int64_t stride, row;  // bytes of a block with all layers, and of one head's slot
+  constexpr std::int64_t at(std::int64_t head, std::int64_t slot) const {
+    return block[slot / kKvBlock] * stride + (head * kKvBlock + slot % kKvBlock) * row;
   }
 };
 inline SlotTable slot_table(const KvView& kv) {
-  return {reinterpret_cast<const std::int32_t*>(kv.block.data())};
+  return {reinterpret_cast<const std::int32_t*>(kv.block.data()), kv.stride,
+          static_cast<std::int64_t>(row_bytes(kv.k.dtype(), kv.k.dim(2)))};
 }
 
 /// An argument that a call takes as it is, or reads in the device's memory when it runs: a captured

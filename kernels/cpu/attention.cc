@@ -157,7 +157,6 @@ HWY_INLINE float weigh_slots(float* scores, const Span& span, size_t ld, float s
 void attend_block(const QueryBlock& block) {
   const TreeAttention& call = *block.call;
   const size_t hd = static_cast<size_t>(call.q.dim(2)), heads = static_cast<size_t>(call.q.dim(1));
-  const size_t slots = static_cast<size_t>(call.kv.k.dim(1));
   const size_t n = block.count;
   const TreeMask mask = tree_mask(call);
   const auto node_of = [&](size_t i) {
@@ -186,19 +185,17 @@ void attend_block(const QueryBlock& block) {
     for (size_t j = 0; j < hd; ++j) x[i * hd + j] = q[head_of_row(i) + j] * call.scale;
   for (size_t k0 = 0; k0 < hd; k0 += kBlock) pack_block(x, n, hd, k0, packed);
   const DType dtype = call.kv.k.dtype();
-  const size_t bytes = row_bytes(dtype, call.q.dim(2)), head_bytes = slots * bytes;
-  const auto* keys =
-      reinterpret_cast<const uint8_t*>(call.kv.k.data()) + block.kv_head * head_bytes;
+  const size_t bytes = row_bytes(dtype, call.q.dim(2));
   const SlotTable table = slot_table(call.kv);
-  for (size_t t = span.first; t < span.end;) {  // blocks in a row are one matrix
-    const size_t place = static_cast<size_t>(table[static_cast<std::int64_t>(t)]);
-    size_t end = std::min(t + kKvBlock, span.end);
-    while (end < span.end &&
-           static_cast<size_t>(table[static_cast<std::int64_t>(end)]) == place + end - t)
-      end = std::min(end + kKvBlock, span.end);
-    products(packed, n, 0, n, weight_rows_of(dtype, keys + place * bytes, end - t, hd),
-             scores + t - span.first, at.score_ld, block.scratch + at.panels);
-    t = end;
+  const auto stored = [&](const TensorView& cache, size_t slot) {
+    return cache.data() +
+           table.at(static_cast<std::int64_t>(block.kv_head), static_cast<std::int64_t>(slot));
+  };
+  for (size_t t = span.first; t < span.end; t += kKvBlock) {
+    const auto* const keys = reinterpret_cast<const uint8_t*>(stored(call.kv.k, t));
+    const size_t count = std::min<size_t>(kKvBlock, span.end - t);
+    products(packed, n, 0, n, weight_rows_of(dtype, keys, count, hd), scores + t - span.first,
+             at.score_ld, block.scratch + at.panels);
   }
   const auto* slopes = reinterpret_cast<const float*>(call.slopes.data());
   const auto* sinks = reinterpret_cast<const float*>(call.sinks.data());
@@ -215,10 +212,8 @@ void attend_block(const QueryBlock& block) {
 
   for (size_t t = 0; t < kValueRows; ++t)
     std::fill(values + t * at.value_ld + width, values + (t + 1) * at.value_ld, 1.0f);
-  const std::byte* const rows = call.kv.v.data() + block.kv_head * head_bytes;
   const auto value_row = [&](std::size_t slot) -> StoredRow {
-    const auto place = static_cast<size_t>(table[static_cast<std::int64_t>(slot)]);
-    return {rows + place * bytes, bytes, static_cast<std::int64_t>(hd)};
+    return {stored(call.kv.v, slot), bytes, static_cast<std::int64_t>(hd)};
   };
   const Unpack unpack = unpack_of(dtype);
   for (size_t t = 0; t < span.size(); t += kValueRows) {

@@ -65,15 +65,13 @@ static void encode_within(DType dtype, std::span<const float> row, std::byte* ou
 void store_kv(Pool& pool, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
               const KvView& kv) {
   const std::size_t n = to_size(k.dim(0)), heads = to_size(k.dim(1)), hd = to_size(k.dim(2));
-  const std::size_t slots = to_size(kv.k.dim(1)), bytes = row_bytes(kv.k.dtype(), k.dim(2));
   const SlotTable table = slot_table(kv);
   const auto store = [&](ConstTensorView from, TensorView to, std::size_t head) {
     const auto* rows = reinterpret_cast<const float*>(from.data());
     for (std::size_t i = 0; i < n; ++i)
-      encode_within(
-          kv.k.dtype(), {rows + (i * heads + head) * hd, hd},
-          to.data() +
-              (head * slots + to_size(table[first_slot + static_cast<std::int64_t>(i)])) * bytes);
+      encode_within(kv.k.dtype(), {rows + (i * heads + head) * hd, hd},
+                    to.data() + table.at(static_cast<std::int64_t>(head),
+                                         first_slot + static_cast<std::int64_t>(i)));
   };
   const std::size_t share = n * hd < 8192 ? heads : 1;  // heads worth a worker
   pool.for_each((heads + share - 1) / share, [&](std::size_t index, std::size_t) {
@@ -92,7 +90,6 @@ void keep_kv(Pool& pool, std::byte* scratch, ConstTensorView path, std::int64_t 
              const KvView& kv) {
   const std::size_t n = to_size(path.dim(0)), heads = to_size(kv.k.dim(0));
   const std::size_t bytes = row_bytes(kv.k.dtype(), kv.k.dim(2));
-  const std::size_t head_bytes = to_size(kv.k.dim(1)) * bytes;
   const SlotTable table = slot_table(kv);
   const auto* rows = reinterpret_cast<const std::int32_t*>(path.data());
   for (std::size_t i = 0; i < n; ++i)
@@ -104,7 +101,7 @@ void keep_kv(Pool& pool, std::byte* scratch, ConstTensorView path, std::int64_t 
     std::byte* const kept = scratch + worker * n * to_size(kv.k.dim(2)) * sizeof(float);
     for (const TensorView& cache : {kv.k, kv.v}) {
       const auto row = [&](std::int64_t behind) {
-        return cache.data() + head * head_bytes + to_size(table[first_slot + behind]) * bytes;
+        return cache.data() + table.at(static_cast<std::int64_t>(head), first_slot + behind);
       };
       for (std::size_t i = 0; i < n; ++i) std::memcpy(kept + i * bytes, row(rows[i]), bytes);
       for (std::size_t i = 0; i < n; ++i)

@@ -46,8 +46,8 @@ struct Widened {
 /// Arguments of a call of attention.
 struct AttentionCall {
   const float* q;          // [n, heads, head_dim]
-  const std::byte *k, *v;  // [kv_heads, slots, head_dim]
-  std::int64_t n, group, kv_heads, head_dim, slots;
+  const std::byte *k, *v;  // as the table says
+  std::int64_t n, group, kv_heads, head_dim;
   SlotTable table;
   TreeMask tree;
   float scale;
@@ -260,7 +260,7 @@ struct AttendChunk {
 
   CANOPY_KERNEL const std::byte* stored(const std::byte* cache, const Rows& rows,
                                         std::int64_t key) const {
-    return cache + (rows.kv_head * call.slots + call.table[key]) * bytes_of_row<Format>(columns());
+    return cache + call.table.at(rows.kv_head, key);
   }
   /// Slots [key, key + kKeys) of the text, which lie in one block, on their way; zeros from `end`
   /// on, which no weight may turn into NaN.

@@ -120,8 +120,7 @@ struct GatherKeys {
     const std::int64_t head = block.index() / 2 / blocks, first = block.index() / 2 % blocks;
     const bool values = block.index() % 2 != 0;
     const std::int64_t key = of.begin + first * kKvBlock;
-    const std::int64_t slot = head * of.call.slots + of.call.table[key];
-    const std::byte* const from = (values ? of.call.v : of.call.k) + slot * pieces * 16;
+    const std::byte* const from = (values ? of.call.v : of.call.k) + of.call.table.at(head, key);
     std::byte* const to =
         (values ? of.v : of.k) + (head * of.keys + first * kKvBlock) * pieces * 16;
     const std::int64_t there = (of.end() - key) * pieces;  // the last block may be begun only

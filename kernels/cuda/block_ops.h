@@ -308,8 +308,8 @@ class BlockOps : public Ops {
     const auto store = [&](const ConstTensorView& from, const TensorView& to) {
       visit_format(PlainFormats(), to.dtype(), [&]<class Format>(Format) {
         launch_(stream,
-                StoreRows<Format>{at(from), from.dim(1), from.dim(2), to.dim(1), prefix, first_node,
-                                  to.data(), slot_table(kv)},
+                StoreRows<Format>{at(from), from.dim(1), from.dim(2), prefix, first_node, to.data(),
+                                  slot_table(kv)},
                 row_grid(from.dim(0) * from.dim(1), from.dim(2)));
       });
     };
@@ -327,15 +327,13 @@ class BlockOps : public Ops {
         MoveRows move{MoveRows::Way::kOut,
                       at<std::int32_t>(path),
                       rows,
-                      cache.dim(1),
                       first_slot,
-                      static_cast<std::int64_t>(row / sizeof(std::uint16_t)),
                       slot_table(kv),
                       kv.slots(),
-                      at<std::uint16_t>(cache),
+                      cache.data(),
                       reinterpret_cast<std::uint16_t*>(scratch),
                       fault_};
-        const Grid grid = row_grid(rows * heads, move.row_halves);
+        const Grid grid = row_grid(rows * heads, move.table.row / 2);
         launch_(stream, move, grid);
         move.way = MoveRows::Way::kBack;
         launch_(stream, move, grid);
@@ -353,7 +351,6 @@ class BlockOps : public Ops {
                              call.q.dim(1) / kv_heads,
                              kv_heads,
                              columns,
-                             call.kv.k.dim(1),
                              slot_table(call.kv),
                              tree_mask(call),
                              call.scale,

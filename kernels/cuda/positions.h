@@ -45,20 +45,20 @@ struct RotatePairs {
 template <class Format>
 struct StoreRows {
   const float* from;  // [rows, heads, head_dim]
-  std::int64_t heads, head_dim, slots;
+  std::int64_t heads, head_dim;
   DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node;
-  std::byte* cache;  // [heads, slots, head_dim]
+  std::byte* cache;  // as the table says
   SlotTable table;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int64_t row = block.index() / heads, head = block.index() % heads;
     const float* const values = from + block.index() * head_dim;
-    const std::int64_t to = (head * slots + table[prefix.now() + first_node + row]) * head_dim;
+    std::byte* const to = cache + table.at(head, prefix.now() + first_node + row);
     block.step([&](int t) {
       for (std::int64_t k = t; k < head_dim; k += block.threads())
-        store_within<Format>(cache, to + k, values[k]);
+        store_within<Format>(to, k, values[k]);
     });
   }
 };
@@ -70,25 +70,26 @@ struct MoveRows {
   enum class Way : bool { kOut, kBack };
   Way way;
   const std::int32_t* path;  // [rows]
-  std::int64_t rows, slots, first_slot, row_halves;
+  std::int64_t rows, first_slot;
   SlotTable table;
   std::int64_t table_slots;
-  std::uint16_t *cache, *kept;  // [heads, slots, row_halves], [heads, rows, row_halves]
+  std::byte* cache;     // as the table says
+  std::uint16_t* kept;  // [heads, rows, halves of a row]
   Fault* fault;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int64_t row = block.index() % rows, head = block.index() / rows;
-    const std::int64_t slot = way == Way::kOut ? path[row] : row;
+    const std::int64_t slot = way == Way::kOut ? path[row] : row, halves = table.row / 2;
     block.step([&](int t) {
       if (slot < 0 || slot >= table_slots - first_slot) {
         if (t == 0) report(fault, Fault::kCacheRow, slot, table_slots - first_slot);
         return;
       }
-      std::uint16_t* const in_cache =
-          cache + (head * slots + table[first_slot + slot]) * row_halves;
-      std::uint16_t* const aside = kept + (head * rows + row) * row_halves;
-      for (std::int64_t k = t; k < row_halves; k += block.threads())
+      auto* const in_cache =
+          reinterpret_cast<std::uint16_t*>(cache + table.at(head, first_slot + slot));
+      std::uint16_t* const aside = kept + (head * rows + row) * halves;
+      for (std::int64_t k = t; k < halves; k += block.threads())
         if (way == Way::kOut)
           aside[k] = in_cache[k];
         else

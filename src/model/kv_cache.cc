@@ -70,7 +70,8 @@ void KvCache::mirror(const KvState& state, Stream& stream) {
 }
 
 KvView KvCache::layer(int index) const {
-  return {pool_->keys(index), pool_->values(index), table()};
+  return {pool_->keys(index), pool_->values(index), table(),
+          static_cast<std::int64_t>(pool_->block_bytes())};
 }
 
 ConstTensorView KvCache::table() const {
@@ -167,20 +168,8 @@ void KvCache::pretend(int length, Stream& stream) {
 }
 
 void KvCache::write_zeros(Stream& stream) {
-  std::vector<std::byte> zeros;
-  for (int i = 0; i < pool_->layers(); ++i) {
-    if (!pool_->has(i)) continue;
-    for (const TensorView& all : {pool_->keys(i), pool_->values(i)}) {
-      const std::size_t heads = static_cast<std::size_t>(all.dim(0)), head = all.bytes() / heads,
-                        block = head / static_cast<std::size_t>(pool_->blocks());
-      zeros.resize(block);
-      for (std::size_t h = 0; h < heads; ++h)
-        for (const std::int32_t at : blocks_)
-          pool_->device().upload(
-              stream, all.data() + h * head + static_cast<std::size_t>(at) * block, zeros);
-      stream.synchronize();  // `zeros` lives until it was read
-    }
-  }
+  const std::vector<std::byte> zeros(pool_->block_bytes());
+  for (const std::int32_t block : blocks_) pool_->write(block, zeros, stream);
 }
 
 void KvCache::truncate(int length) {

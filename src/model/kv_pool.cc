@@ -8,45 +8,27 @@ namespace canopy {
 
 namespace {
 
-std::size_t head_bytes(DType dtype, int blocks, int head_dim) {
-  return row_bytes(dtype, head_dim) * static_cast<std::size_t>(blocks) * kKvBlock;
-}
-std::size_t layer_bytes(const KvTypes& types, int kv_heads, int blocks, int head_dim) {
-  return static_cast<std::size_t>(kv_heads) *
-         (head_bytes(types.k, blocks, head_dim) + head_bytes(types.v, blocks, head_dim));
+/// Keys and values of one layer in a block.
+std::size_t layer_bytes(const KvTypes& types, const LayerSizes& sizes) {
+  return static_cast<std::size_t>(sizes.kv_heads) * kKvBlock *
+         (row_bytes(types.k, sizes.head_dim) + row_bytes(types.v, sizes.head_dim));
 }
 
 }  // namespace
 
-std::size_t KvPool::bytes_needed(const ModelConfig& config, int blocks, KvTypes types) {
+std::size_t KvPool::block_bytes(const ModelConfig& config, KvTypes types) {
   std::size_t bytes = 0;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const LayerSizes sizes = config.sizes(layer);
-    bytes += layer_bytes(types, sizes.kv_heads, blocks, sizes.head_dim);
-  }
+  for (int layer = 0; layer < config.layers; ++layer)
+    bytes += layer_bytes(types, config.sizes(layer));
   return bytes;
 }
 
-bool KvPool::is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes) {
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const LayerSizes sizes = config.sizes(layer);
-    for (const DType type : {types.k, types.v})
-      if (sizes.kv_heads > 0 && head_bytes(type, 1, sizes.head_dim) % page_bytes != 0) return false;
-  }
-  return true;
+std::size_t KvPool::bytes_needed(const ModelConfig& config, int blocks, KvTypes types) {
+  return static_cast<std::size_t>(blocks) * block_bytes(config, types);
 }
 
-template <class Op>
-void KvPool::for_pieces(int block, const Op& op) const {
-  for (int layer = 0; layer < layers(); ++layer) {
-    if (!has(layer)) continue;
-    for (const TensorView& half : {keys(layer), values(layer)})
-      for (std::int64_t head = 0; head < half.dim(0); ++head) {
-        const std::size_t row = half.bytes() / static_cast<std::size_t>(half.dim(0) * half.dim(1));
-        const std::int64_t slot = head * half.dim(1) + std::int64_t{block} * kKvBlock;
-        op(half.data() + static_cast<std::size_t>(slot) * row, kKvBlock * row);
-      }
-  }
+bool KvPool::is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes) {
+  return block_bytes(config, types) % page_bytes == 0;
 }
 
 KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots)
@@ -57,15 +39,12 @@ KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes ty
       node_of_(static_cast<std::size_t>(blocks)),
       holders_(static_cast<std::size_t>(blocks)) {
   require(blocks > 0, "a KV pool needs at least one block");
-  std::size_t end = 0;
   for (int layer = 0; layer < config.layers; ++layer) {
     const LayerSizes sizes = config.sizes(layer);
-    const std::size_t bytes = layer_bytes(types, sizes.kv_heads, blocks, sizes.head_dim);
-    layers_.push_back({end, bytes, sizes.kv_heads, sizes.head_dim});
-    end += bytes;
+    layers_.push_back({block_bytes_, sizes.kv_heads, sizes.head_dim});
+    block_bytes_ += layer_bytes(types, sizes);
   }
-  block_bytes_ = end / static_cast<std::size_t>(blocks);
-  storage_ = device.allocate_sparse(end);
+  storage_ = device.allocate_sparse(static_cast<std::size_t>(blocks) * block_bytes_);
   if (snapshots > 0 && config.recurrent())
     snapshots_ = std::make_unique<StateSnapshots>(device, config, snapshots);
   sparse_ = device.page_bytes() > 0 && is_of_pages(config, types, device.page_bytes());
@@ -76,8 +55,7 @@ KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes ty
 TensorView KvPool::keys(int layer) const {
   require(layer >= 0 && layer < layers() && has(layer), "no such layer in the KV pool");
   const Layer& own = layers_[static_cast<std::size_t>(layer)];
-  return TensorView(storage_.data() + own.begin, types_.k,
-                    {own.kv_heads, std::int64_t{blocks_} * kKvBlock, own.head_dim});
+  return TensorView(storage_.data() + own.begin, types_.k, {own.kv_heads, kKvBlock, own.head_dim});
 }
 
 TensorView KvPool::values(int layer) const {
@@ -138,13 +116,10 @@ void KvPool::forget_before(std::uint64_t mark) {
 std::size_t KvPool::release_free() {
   if (!sparse_ || free_.empty()) return 0;
   std::ranges::sort(free_, std::greater());                // the first is taken first
-  for (auto last = free_.begin(); last != free_.end();) {  // runs of blocks have runs of pieces
+  for (auto last = free_.begin(); last != free_.end();) {  // runs of blocks
     auto first = last;
     while (first + 1 != free_.end() && *(first + 1) == *first - 1) ++first;
-    const auto run = static_cast<std::size_t>(first - last) + 1;
-    for_pieces(*first, [&](std::byte* piece, std::size_t bytes) {
-      device_->discard({piece, run * bytes});
-    });
+    device_->discard({at(*first), (static_cast<std::size_t>(first - last) + 1) * block_bytes_});
     last = first + 1;
   }
   const std::size_t bytes = free_.size() * block_bytes_;
@@ -268,21 +243,13 @@ std::vector<KvPool::Remembered> KvPool::remembered() const {
   return list;
 }
 
-std::size_t KvPool::block_bytes() const { return block_bytes_; }
-
 void KvPool::read(int block, std::span<std::byte> to, Stream& stream) const {
-  for_pieces(block, [&](const std::byte* piece, std::size_t bytes) {
-    device_->download(stream, to.first(bytes), piece);
-    to = to.subspan(bytes);
-  });
+  device_->download(stream, to.first(block_bytes_), at(block));
   stream.synchronize();
 }
 
 void KvPool::write(int block, std::span<const std::byte> from, Stream& stream) {
-  for_pieces(block, [&](std::byte* piece, std::size_t bytes) {
-    device_->upload(stream, piece, from.first(bytes));
-    from = from.subspan(bytes);
-  });
+  device_->upload(stream, at(block), from.first(block_bytes_));
   stream.synchronize();
 }
 

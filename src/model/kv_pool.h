@@ -35,12 +35,12 @@ class KvPoolFull : public Error {
   KvPoolFull() : Error("the KV pool is full: all its blocks hold texts that are being written") {}
 };
 
-/// Keys and values of one model on one device, in blocks of kKvBlock slots for all layers. Caches
-/// take blocks as their texts grow. Whole blocks of committed text are remembered by their tokens,
-/// so that texts with a common beginning hold it once, at the same time or one after another; a
-/// remembered block that no cache holds is forgotten when its memory is wanted, the one used least
-/// recently first. Where the model has recurrent layers, a text goes on from snapshots of their
-/// states alone, which are remembered with blocks. One thread at a time.
+/// Keys and values of one model on one device, in blocks of kKvBlock slots for all layers: a block
+/// is one piece of memory. Caches take blocks as their texts grow. Whole blocks of committed text
+/// are remembered by their tokens, so that texts with a common beginning hold it once, at the same
+/// time or one after another; a remembered block that no cache holds is forgotten when its memory
+/// is wanted, the one used least recently first. Where the model has recurrent layers, a text goes
+/// on from snapshots of their states alone, which are remembered with blocks. One thread at a time.
 class KvPool {
  public:
   /// `snapshots`: of recurrent layers, where the model has some. Throws Error if the device is
@@ -48,7 +48,8 @@ class KvPool {
   KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots = 0);
   /// Predicts what the constructor will hold besides snapshots. Pure.
   static std::size_t bytes_needed(const ModelConfig& config, int blocks, KvTypes types);
-  /// Says if each part of a block fills whole pages, so that a block can give its memory back.
+  static std::size_t block_bytes(const ModelConfig& config, KvTypes types);
+  /// Says if a block fills whole pages, so that it can give its memory back.
   static bool is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes);
   static constexpr int kAllocations = 1;  // that hold it
   /// Null where a text goes on from any block, or from none as there is no room for states.
@@ -64,8 +65,8 @@ class KvPool {
   bool has(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).kv_heads > 0; }
   int blocks() const { return blocks_; }
   int free_blocks() const;  // those that are only remembered count
-  /// The storage of a layer that has() any. Shapes: [kv_heads, blocks * kKvBlock, head_dim], of its
-  /// own sizes.
+  /// The part of a layer that has() any in block 0; other blocks lie block_bytes() apart. Shapes:
+  /// [kv_heads, kKvBlock, head_dim], of its own sizes.
   TensorView keys(int layer) const;
   TensorView values(int layer) const;
 
@@ -125,7 +126,7 @@ class KvPool {
   };
   std::vector<Remembered> remembered() const;
   /// Keys and values of one block, all layers.
-  std::size_t block_bytes() const;
+  std::size_t block_bytes() const { return block_bytes_; }
   /// Copies them from the device and waits, or to it.
   void read(int block, std::span<std::byte> to, Stream& stream) const;
   void write(int block, std::span<const std::byte> from, Stream& stream);
@@ -140,9 +141,9 @@ class KvPool {
     std::uint64_t used = 0;
     SnapshotId snapshot = {};  // at its end; may be gone
   };
-  /// One layer's part of the storage.
+  /// One layer's part of a block: keys, then values.
   struct Layer {
-    std::size_t begin = 0, bytes = 0;
+    std::size_t begin = 0;
     int kv_heads = 0, head_dim = 0;
   };
   Node& root_of(TextLength length) { return length == TextLength::kLong ? long_root_ : root_; }
@@ -151,16 +152,16 @@ class KvPool {
   }
   Node* oldest() const;  // of the blocks that are only remembered, and that no other hangs below
   void forget(Node* node);
-  /// Calls op(address, bytes) with each piece of a block.
-  template <class Op>
-  void for_pieces(int block, const Op& op) const;
+  std::byte* at(int block) const {
+    return storage_.data() + static_cast<std::size_t>(block) * block_bytes_;
+  }
 
   Device* device_;
   ModelConfig config_;
   std::vector<Layer> layers_;
   int blocks_;
   KvTypes types_;
-  std::size_t block_bytes_;
+  std::size_t block_bytes_ = 0;
   Buffer storage_;
   std::unique_ptr<StateSnapshots> snapshots_;
   bool sparse_;  // free blocks can give their memory back

@@ -96,10 +96,10 @@ class AttentionTest : public OnEachDevice {
     if (!c.sinks.empty()) call.sinks = sinks.view(DType::kF32, {dim(c.sinks.size())});
     if (c.slope != 0) call.slopes = leans.view(DType::kF32, {dim(slopes.size())});
     const auto rows = {dim(c.n), dim(c.kv_heads * c.group), dim(c.head_dim)};
-    const auto cache = {dim(c.kv_heads), dim(keys.pool_slots()), dim(c.head_dim)};
+    const auto cache = {dim(c.kv_heads), std::int64_t{kKvBlock}, dim(c.head_dim)};
     call.q = qs.view(DType::kF32, rows);
     call.kv = {ks.view(c.dtype, cache), vs.view(c.dtype, cache),
-               blocks.view(DType::kI32, {dim(table.size())})};
+               blocks.view(DType::kI32, {dim(table.size())}), dim(keys.stride())};
     if (!ancestors.empty())
       call.ancestors = bits.view(DType::kU64, {dim(c.n), dim((c.first_node + c.n + 63) / 64)});
     call.prefix = dim(c.prefix);

@@ -162,9 +162,10 @@ TEST_P(Attention, AGraphReadsTextsThatHaveGrownByManyChunks) {
   const auto call = [&](std::int64_t length) {
     TreeAttention attention;
     attention.q = q.view(DType::kF32, {n, heads, head_dim});
-    attention.kv = {k.view(DType::kF16, {kv_heads, slots, head_dim}),
-                    v.view(DType::kF16, {kv_heads, slots, head_dim}),
-                    table.view(DType::kI32, {slots / kKvBlock})};
+    attention.kv = {k.view(DType::kF16, {kv_heads, kKvBlock, head_dim}),
+                    v.view(DType::kF16, {kv_heads, kKvBlock, head_dim}),
+                    table.view(DType::kI32, {slots / kKvBlock}),
+                    kv_heads * kKvBlock * head_dim * 2};
     attention.prefix = {length, reinterpret_cast<const std::int64_t*>(prefix.data())};
     attention.scale = 0.125f;
     attention.out = out.view(DType::kF32, {n, heads, head_dim});

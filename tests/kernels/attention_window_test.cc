@@ -373,9 +373,10 @@ TEST_P(AttentionWindow, AGraphFollowsTheWindowOfATextThatGrows) {
       const auto call = [&](std::int64_t length) {
         TreeAttention attention;
         attention.q = q.view(DType::kF32, {n, heads, head_dim});
-        attention.kv = {k.view(DType::kF16, {kv_heads, slots, head_dim}),
-                        v.view(DType::kF16, {kv_heads, slots, head_dim}),
-                        table.view(DType::kI32, {slots / kKvBlock})};
+        attention.kv = {k.view(DType::kF16, {kv_heads, kKvBlock, head_dim}),
+                        v.view(DType::kF16, {kv_heads, kKvBlock, head_dim}),
+                        table.view(DType::kI32, {slots / kKvBlock}),
+                        kv_heads * kKvBlock * head_dim * 2};
         if (tree) attention.ancestors = bits.view(DType::kU64, {n, 1});
         attention.prefix = {length, reinterpret_cast<const std::int64_t*>(prefix.data())};
         attention.scale = 0.125f;
@@ -410,7 +411,7 @@ TEST_P(AttentionWindow, WhatDoesNotFitIsRefusedByName) {
   const auto why = [&](std::int64_t window, const ConstTensorView& sinks) {
     TreeAttention call;
     const TensorView cache = data.view(DType::kF32, {2, 64, 8});
-    call.kv = {cache, cache, block.view(DType::kI32, {1})};
+    call.kv = {cache, cache, block.view(DType::kI32, {1}), 4096};
     call.q = data.view(DType::kF32, {1, 4, 8});
     call.out = out.view(DType::kF32, {1, 4, 8});
     call.window = window;

@@ -219,9 +219,10 @@ struct LongAttention {
     d.upload(stream, block.data(), std::as_bytes(std::span(blocks)));
     call.q = {q.data(), DType::kF32, {nodes, 1, head_dim}};
     call.out = {out.data(), DType::kF32, {nodes, 1, head_dim}};
-    call.kv = {{k.data(), dtype, {1, slots, head_dim}},
-               {v.data(), dtype, {1, slots, head_dim}},
-               ConstTensorView(block.data(), DType::kI32, {slots / kKvBlock})};
+    call.kv = {{k.data(), dtype, {1, kKvBlock, head_dim}},
+               {v.data(), dtype, {1, kKvBlock, head_dim}},
+               ConstTensorView(block.data(), DType::kI32, {slots / kKvBlock}),
+               static_cast<std::int64_t>(row_bytes(dtype, kKvBlock * head_dim))};
     call.prefix = {0, reinterpret_cast<const std::int64_t*>(prefix.data())};
     call.scale = 1;
   }

@@ -258,7 +258,7 @@ TEST_P(LayerNormOps, ChecksNameTheOpAndTheMismatch) {
       {error_of([&] {
          OnDevice block = send(std::vector<std::int32_t>{0});
          TreeAttention call;
-         call.kv = {f32({2, 64, 8}), f32({2, 64, 8}), block.view(DType::kI32, {1})};
+         call.kv = {f32({2, 64, 8}), f32({2, 64, 8}), block.view(DType::kI32, {1}), 4096};
          call.q = f32({1, 2, 8}), call.out = f32({1, 2, 8}), call.slopes = f32({1});
          ops().attend(stream(), call);
        }),

@@ -301,12 +301,12 @@ TEST_P(RowOps, StoredRowsAreRoundedToTheCacheAndTouchNothingElse) {
     const Scattered scattered(before, heads, slots, table);
     OnDevice ks = send(k), vs = send(v), blocks = send(table);
     OnDevice keys = send(scattered.pool()), values = send(scattered.pool());
-    const auto cache = {dim(heads), dim(scattered.pool_slots()), dim(hd)};
+    const auto cache = {dim(heads), std::int64_t{kKvBlock}, dim(hd)};
     const auto rows = {dim(n), dim(heads), dim(hd)};
     ops().store_kv(stream(), ks.view(DType::kF32, rows), vs.view(DType::kF32, rows), prefix,
                    first - prefix,
                    {keys.view(dtype, cache), values.view(dtype, cache),
-                    blocks.view(DType::kI32, {dim(table.size())})});
+                    blocks.view(DType::kI32, {dim(table.size())}), dim(scattered.stride())});
     for (const bool is_key : {true, false}) {
       const std::vector<std::byte> after =
           scattered.cache_in((is_key ? keys : values).read<std::byte>());
@@ -338,7 +338,7 @@ TEST_P(RowOps, StoredRowsHaveTheLargestF16ForWhatIsBeyondItAndKeepWhatIsNotFinit
   const auto rows = {std::int64_t{1}, std::int64_t{1}, dim(k.size())};
   ops().store_kv(stream(), ks.view(DType::kF32, rows), values.view(DType::kF32, rows), 0, 0,
                  {keys.view(DType::kF16, cache), others.view(DType::kF16, cache),
-                  blocks.view(DType::kI32, {1})});
+                  blocks.view(DType::kI32, {1}), dim(64 * k.size() * sizeof(std::uint16_t))});
   const std::vector<float> want = {65504, -65504, 65504, kInfinity, -kInfinity, NAN, 1, -65504};
   for (OnDevice* cached : {&keys, &others}) {
     const std::vector<std::uint16_t> got = cached->read<std::uint16_t>();
@@ -360,10 +360,10 @@ TEST_P(RowOps, KeepKvReadsAllRowsBeforeItWritesAny) {
   const Scattered scattered(bytes_of(before), heads, slots, table);
   OnDevice keys = send(scattered.pool()), values = send(scattered.pool());
   OnDevice rows = send(path), blocks = send(table);
-  const auto cache = {dim(heads), dim(scattered.pool_slots()), dim(hd)};
+  const auto cache = {dim(heads), std::int64_t{kKvBlock}, dim(hd)};
   ops().keep_kv(stream(), rows.view(DType::kI32, {dim(path.size())}), first,
                 {keys.view(DType::kF32, cache), values.view(DType::kF32, cache),
-                 blocks.view(DType::kI32, {dim(table.size())})});
+                 blocks.view(DType::kI32, {dim(table.size())}), dim(scattered.stride())});
   for (OnDevice* cached : {&keys, &values}) {
     const std::vector<std::byte> bytes = scattered.cache_in(cached->read<std::byte>());
     std::vector<float> after(before.size());
@@ -385,7 +385,9 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
   };
   Stream& s = stream();
   OnDevice block = send(std::vector<std::int32_t>{0});
-  const KvView kv{f32({2, 64, 16}), f32({2, 64, 16}), block.view(DType::kI32, {1})};
+  const KvView kv{f32({2, 64, 16}), f32({2, 64, 16}), block.view(DType::kI32, {1}), 8192};
+  KvView close = kv;
+  close.stride = 4096;
   const std::pair<std::string, std::string> cases[] = {
       {error_of([&] {
          ops().rms_norm(s, f32({2, 8}), f32({7}), 0, f32({2, 8}));
@@ -420,6 +422,8 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
        }),
        "store_kv: slots [62, + 3) are outside a cache of 64"},
       {error_of([&] { ops().keep_kv(s, data.view(DType::kI32, {65}), 0, kv); }), "keep_kv: slots"},
+      {error_of([&] { ops().keep_kv(s, data.view(DType::kI32, {5}), 0, close); }),
+       "keep_kv: blocks lie 4096 bytes apart, not a multiple of 16 of at least 8192"},
       {error_of([&] {
          TreeAttention call;
          call.q = f32({1, 3, 16}), call.out = f32({1, 3, 16}), call.kv = kv;

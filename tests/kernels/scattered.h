@@ -9,7 +9,8 @@
 
 namespace canopy {
 
-/// A cache [heads, slots, row] of bytes, in blocks that lie anywhere in a pool.
+/// A cache [heads, slots, row] of bytes, in blocks that lie anywhere in a pool, with room for
+/// another layer's between them. What is not of the cache is NaN, as other weights may leave it.
 class Scattered {
  public:
   Scattered(const std::vector<std::byte>& cache, std::size_t heads, std::size_t slots,
@@ -18,13 +19,13 @@ class Scattered {
         slots_(slots),
         row_(cache.size() / heads / slots),
         block_(std::move(blocks)) {
-    pool_.resize(heads * pool_slots() * row_);
+    pool_.resize((block_.size() + kSpare) * stride(), std::byte{0xff});  // no number
     for (std::size_t head = 0; head < heads; ++head)
       for (std::size_t slot = 0; slot < slots; ++slot)
         std::memcpy(&pool_[at(head, slot)], &cache[(head * slots + slot) * row_], row_);
   }
   const std::vector<std::byte>& pool() const { return pool_; }
-  std::size_t pool_slots() const { return (block_.size() + kSpare) * kKvBlock; }
+  std::size_t stride() const { return heads_ * kKvBlock * row_ + kApart; }
 
   /// Returns the bytes of a pool of the same blocks as a cache in one piece.
   std::vector<std::byte> cache_in(const std::vector<std::byte>& pool) const {
@@ -46,10 +47,10 @@ class Scattered {
   }
 
  private:
-  static constexpr std::size_t kSpare = 2;
+  static constexpr std::size_t kSpare = 2, kApart = 48;
   std::size_t at(std::size_t head, std::size_t slot) const {
     const auto block = static_cast<std::size_t>(block_[slot / kKvBlock]);
-    return (head * pool_slots() + block * kKvBlock + slot % kKvBlock) * row_;
+    return block * stride() + (head * kKvBlock + slot % kKvBlock) * row_;
   }
   std::size_t heads_, slots_, row_;
   std::vector<std::int32_t> block_;

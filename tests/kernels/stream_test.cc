@@ -72,7 +72,7 @@ TEST_P(Streams, AGraphRunsAtEachLaunchWithWhatItsArgumentsAreThen) {
   OnDevice drawn = send(std::vector<std::int32_t>(5));
   OnDevice expected = send(std::vector<std::int32_t>(5));
   const KvView kv{view(keys, {1, slots, width}), view(more, {1, slots, width}),
-                  block.view(DType::kI32, {1})};
+                  block.view(DType::kI32, {1}), slots * width * 4};
   const auto event = device().make_event();
   const auto work = [&] {
     const TensorView row = view(values, {rows, 1, width});

@@ -152,7 +152,7 @@ TEST_F(KvPoolTest, RandomTextsNeverShareABlockThatTheyShouldNot) {
   }
 }
 
-/// Heads of 16 numbers in f32: 64 slots of a head are a page.
+/// Heads of 16 numbers in f32: a block fills whole pages.
 class KvPoolOfPages : public KvPoolTest {
  protected:
   static ModelConfig paged() {
@@ -221,7 +221,9 @@ TEST_F(KvPoolOfPages, ForgetsWhatNobodyHasUsedSince) {
 }
 
 TEST_F(KvPoolTest, BlocksThatShareAPageKeepTheirMemory) {
-  KvPool blocks = pool(8);  // heads of 8
+  ModelConfig narrow = config();
+  narrow.head_dim = 2;  // 2 KiB in f16
+  KvPool blocks(*device_, narrow, 8, {DType::kF16, DType::kF16});
   EXPECT_FALSE(blocks.gives_back());
   const std::size_t all = blocks.held_bytes();
   EXPECT_EQ(all, 8 * blocks.block_bytes());

@@ -126,12 +126,16 @@ class KernelTraffic : public NvccKernels {
       }
   }
   void run_attention(std::int64_t n) {
-    constexpr std::int64_t kHeads = 8, kKvHeads = 2, kColumns = 128, kSlots = 10 * kKvBlock;
+    constexpr std::int64_t kHeads = 8, kKvHeads = 2, kColumns = 128, kBlocks = 10,
+                           kSlots = kBlocks * kKvBlock;
+    const auto cache = [&] {
+      return TensorView(halves(DType::kBF16, {kBlocks, kKvHeads, kKvBlock, kColumns}).data(),
+                        DType::kBF16, {kKvHeads, kKvBlock, kColumns});
+    };
     TreeAttention call;
     call.q = floats({n, kHeads, kColumns});
-    call.kv = {halves(DType::kBF16, {kKvHeads, kSlots, kColumns}),
-               halves(DType::kBF16, {kKvHeads, kSlots, kColumns}),
-               numbers({0, 1, 2, 3, 4, 5, 6, 7, 8, 9})};
+    call.kv = {cache(), cache(), numbers({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
+               kKvHeads * kKvBlock * kColumns * 2};
     call.prefix = kSlots - 64;
     call.scale = 0.1f;
     call.out = floats({n, kHeads, kColumns});

@@ -97,8 +97,9 @@ TEST_F(SweepMessages, HaveAMirroredCacheKeepTheSamePath) {
     const auto slot = [&](std::int64_t of) {
       const auto block = static_cast<std::int64_t>(
           message.caches[0].blocks[static_cast<std::size_t>(of / kKvBlock)]);
-      return reinterpret_cast<float*>(keys.data()) +
-             (block * kKvBlock + of % kKvBlock) * keys.dim(2);
+      return reinterpret_cast<float*>(keys.data() +
+                                      static_cast<std::size_t>(block) * ours.block_bytes()) +
+             of % kKvBlock * keys.dim(2);
     };
     for (std::int64_t s = 0; s < 80; ++s) *slot(s) = static_cast<float>(s);
     mirror.mirror(message.caches[0].state(), *stream_);
