@@ -183,20 +183,28 @@ std::optional<std::size_t> next_change(const SweepLayout& sweep, const Residency
   return best;
 }
 
-Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes) {
-  std::size_t travelling = travelling_bytes(sweep, residency);
-  std::vector<bool> fits(sweep.units.size());
-  while (true) {
-    for (std::size_t i = 0; i < fits.size(); ++i) {
-      const std::size_t own = sweep.units[i].read.slab_bytes;
-      fits[i] = own <= bytes && own < travelling;
-    }
-    const auto unit = next_change(sweep, residency, Tier::kDisk, fits);
-    if (!unit) return residency;
-    residency.unit[*unit] = Tier::kHost;
-    bytes -= sweep.units[*unit].read.slab_bytes;
-    travelling -= sweep.units[*unit].read.slab_bytes;
+std::size_t bytes_at_rest(const UnitLayout& unit, Tier tier) {
+  return tier == Tier::kDevice ? unit.slot.bytes : unit.read.slab_bytes;
+}
+
+std::optional<std::size_t> next_to_rest(const SweepLayout& sweep, const Residency& residency,
+                                        std::size_t bytes, Tier tier) {
+  const std::size_t travelling =
+      tier == Tier::kDevice ? uploaded_bytes(sweep, residency) : travelling_bytes(sweep, residency);
+  std::vector<bool> fits;
+  for (const UnitLayout& unit : sweep.units) {
+    const std::size_t own = bytes_at_rest(unit, tier);
+    fits.push_back(own <= bytes && own < travelling);
   }
+  return next_change(sweep, residency, tier == Tier::kDevice ? Tier::kHost : Tier::kDisk, fits);
+}
+
+Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes, Tier tier) {
+  while (const auto unit = next_to_rest(sweep, residency, bytes, tier)) {
+    residency.unit[*unit] = tier;
+    bytes -= bytes_at_rest(sweep.units[*unit], tier);
+  }
+  return residency;
 }
 
 std::size_t travelling_bytes(const SweepLayout& sweep, const Residency& residency) {

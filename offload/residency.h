@@ -50,9 +50,15 @@ Residency fixed_part(const SweepLayout& sweep, const Residency& residency);
 /// none. `may_change`: by unit.
 std::optional<std::size_t> next_change(const SweepLayout& sweep, const Residency& residency,
                                        Tier tier, const std::vector<bool>& may_change);
-/// Lets as many bytes more rest as `bytes` hold, unit by unit by next_change(); one unit travels in
-/// any case.
-Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes);
+/// Chooses among the units that travel the next that may rest in `tier`, kHost or kDevice, where
+/// `bytes` bytes are left there, by next_change(). Nothing: none fits; one travels in any case.
+std::optional<std::size_t> next_to_rest(const SweepLayout& sweep, const Residency& residency,
+                                        std::size_t bytes, Tier tier = Tier::kHost);
+/// Lets as many bytes more rest as `bytes` hold, unit by unit.
+Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes,
+                 Tier tier = Tier::kHost);
+/// Bytes of a unit that rests there.
+std::size_t bytes_at_rest(const UnitLayout& unit, Tier tier);
 
 /// Bytes that are read in one sweep.
 std::size_t travelling_bytes(const SweepLayout& sweep, const Residency& residency);

@@ -68,8 +68,13 @@ struct UploadedExperts::Impl {
     for (const Slot& slot : slots)
       if (slot.used) wait_quietly(*slot.last_use);
   }
-  void begin(std::size_t count, Notes& notes);
-  std::byte* memory_of(std::size_t slot) { return memory.data() + slot * bytes_of_slot; }
+  void begin(std::size_t count, Notes& notes, std::byte* end);
+  void add_slots(std::size_t count);
+  void resize(std::size_t count);
+  std::byte* memory_of(std::size_t slot) {
+    return slot < fewest ? memory.data() + slot * bytes_of_slot
+                         : end_of_more - (slot - fewest + 1) * bytes_of_slot;
+  }
   /// Queues copies of what waits for slots, as far as slots are free and the host has it: waits for
   /// the host until `awaited` has its copy. Throws what the host does.
   void queue_copies(std::optional<std::size_t> awaited = {}, const std::stop_token& stop = {});
@@ -85,7 +90,9 @@ struct UploadedExperts::Impl {
   RouteTrace* const routes;
   Trace* const trace;
   const std::size_t bytes_of_slot = slot_bytes(sweep);
-  Buffer memory;
+  Buffer memory;                     // of the fewest slots
+  std::size_t fewest = 0;            // at any time
+  std::byte* end_of_more = nullptr;  // of the caller's memory, where others may be
   const std::unique_ptr<ExpertSource> host;
   const std::unique_ptr<Stream> copy;    // before the host's memory, which it reads, is freed
   std::optional<ExpertChoices> choices;  // once there are slots
@@ -101,7 +108,7 @@ struct UploadedExperts::Impl {
   Totals totals;
 };
 
-void UploadedExperts::Impl::begin(std::size_t count, Notes& notes) {
+void UploadedExperts::Impl::begin(std::size_t count, Notes& notes, std::byte* end) {
   const std::size_t least = ExpertCache::spare_slots(sweep);
   if (count < least)
     throw Error("a cache of " + std::to_string(count) + " experts on " + device.name() +
@@ -112,13 +119,36 @@ void UploadedExperts::Impl::begin(std::size_t count, Notes& notes) {
   if (count < wished)
     add_note(notes, "the GPU had less memory left than it reported: " + std::to_string(count) +
                         " experts have room there, not " + std::to_string(wished));
-  slots.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    slots[i].arrived = device.make_event();
-    slots[i].last_use = device.make_event();
-    free.push_back(i);
-  }
+  fewest = count;
+  end_of_more = end;
+  add_slots(count);
   choices.emplace(sweep, count - least, routes);
+}
+
+void UploadedExperts::Impl::add_slots(std::size_t count) {
+  while (slots.size() < count) {
+    free.push_back(slots.size());
+    Slot& slot = slots.emplace_back();
+    slot.arrived = device.make_event();
+    slot.last_use = device.make_event();
+  }
+}
+
+void UploadedExperts::Impl::resize(std::size_t count) {
+  if (failure) std::rethrow_exception(failure);
+  require(count >= fewest && (count == fewest || end_of_more) && queued.empty(),
+          "slots change between two sweeps, within the memory that was lent");
+  add_slots(count);
+  for (const std::size_t index : choices->set_staying(count - ExpertCache::spare_slots(sweep)))
+    let_go(index);
+  if (count == slots.size()) return;
+  for (std::size_t slot = count; slot < slots.size(); ++slot) {
+    if (std::erase(free, slot) > 0) continue;
+    choices->drop(slots[slot].expert);
+    experts[slots[slot].expert].state = State::kAbsent;
+  }
+  copy->synchronize();
+  slots.resize(count);
 }
 
 void UploadedExperts::Impl::queue_copies(std::optional<std::size_t> awaited,
@@ -210,7 +240,11 @@ UploadedExperts::UploadedExperts(Device& device, const SweepLayout& sweep,
 
 UploadedExperts::~UploadedExperts() = default;
 
-void UploadedExperts::begin(std::size_t slots, Notes& notes) { impl_->begin(slots, notes); }
+void UploadedExperts::begin(std::size_t slots, Notes& notes, std::byte* end_of_more) {
+  impl_->begin(slots, notes, end_of_more);
+}
+
+void UploadedExperts::resize(std::size_t slots) { impl_->resize(slots); }
 
 std::size_t UploadedExperts::slots() const { return impl_->slots.size(); }
 

@@ -29,9 +29,14 @@ class UploadedExperts final : public ExpertSource {
   ~UploadedExperts() override;  // waits for copies, and for leased work
   /// Makes the slots, all empty: once, when all else that is to be on the device is there. Where
   /// the device has less left, after all, they are fewer, and Notes says so. Throws Error if they
-  /// are fewer than ExpertCache::spare_slots(), or where even as many do not fit.
-  void begin(std::size_t slots, Notes& notes);
+  /// are fewer than ExpertCache::spare_slots(), or where even as many do not fit. Others may come
+  /// in memory of the caller's, from its end, `end_of_more`, downwards: by resize().
+  void begin(std::size_t slots, Notes& notes, std::byte* end_of_more = nullptr);
   std::size_t slots() const;
+  /// Has that many slots from now on, at least those of begin(): between two sweeps, when the work
+  /// of the last one is done. Experts that no longer may stay leave, and those in slots that go,
+  /// too. When it returns, nothing is on its way to these. Throws Error if the device has failed.
+  void resize(std::size_t slots);
 
   void want(int layer, std::span<const std::int32_t> chosen) override;
   bool is_there(int layer, int expert) const override;
@@ -45,7 +50,7 @@ class UploadedExperts final : public ExpertSource {
     UploadedWeights::Totals uploads;
   };
   Totals totals() const;
-  std::size_t held_bytes() const;  // of the device
+  std::size_t held_bytes() const;  // of the device, without the caller's memory
 
   static std::size_t slot_bytes(const SweepLayout& sweep);  // of the largest expert
 

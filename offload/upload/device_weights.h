@@ -68,7 +68,17 @@ class UploadedWeights final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override;
   EmbeddingTable& embedding() override;
-  std::size_t held_bytes() const;  // of the device
+
+  // The next two are called between two sweeps, by the thread that acquires. The bits of no text
+  // depend on them.
+  /// Lets a unit that travels stay in memory of the caller's: its next copy goes `at` there, which
+  /// has room for its slot and is used for nothing else from now on.
+  void keep(std::size_t unit, std::byte* at);
+  /// Lets a unit that was kept travel from the next sweep on. When it returns, nothing is on its
+  /// way to the memory; the caller knows that no work reads it.
+  void evict(std::size_t unit);
+
+  std::size_t held_bytes() const;  // of the device, without the memory that was given to keep()
   /// The units that rest on the device; their weights stay for as long as the source lives.
   std::vector<RestingUnit> resting() const;
 

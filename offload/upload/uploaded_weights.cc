@@ -32,7 +32,8 @@ DeviceWeights load(Device& device, const SweepLayout& sweep, const Residency& re
 }  // namespace
 
 /// Slots are in the order of their copies. The oldest goes when its last use has been queued; the
-/// copy that takes its place waits for that use on the device, not here.
+/// copy that takes its place waits for that use on the device, not here. A unit that is kept has a
+/// home, which its copy goes to in place of a slot.
 struct UploadedWeights::Impl {
   enum class State { kFilling, kQueued, kLent, kReturned };
   struct Events {
@@ -44,8 +45,22 @@ struct UploadedWeights::Impl {
     Events* events = nullptr;
     std::size_t unit = 0;
   };
+  /// Place of the uploader in the cycle, or of a slot's unit.
+  struct Place {
+    std::uint64_t sweep = 0;
+    std::size_t unit = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  struct Home {
+    std::byte* at = nullptr;
+    bool wanted = false;   // it is to be copied there
+    bool copying = false;  // that is being queued
+    bool rests = false;    // it is there, or on its way
+    std::unique_ptr<Events> events;
+  };
   struct Slot {
     Range at;  // of the ring
+    Place of;
     std::unique_ptr<Events> events;
     State state = State::kFilling;
     bool abandoned = false;  // nobody will acquire it
@@ -59,14 +74,17 @@ struct UploadedWeights::Impl {
 
   // The uploader's thread.
   void upload_in_cycle();
-  Slot* make_slot(std::size_t slot_bytes, std::uint64_t of_cycle);  // null: stop, or another cycle
-  void copy_unit(std::size_t unit, const UnitWeights& from, const Slot& slot);
+  Slot* make_slot(const Place& of, std::uint64_t of_cycle);  // null: stop, or another cycle
+  void copy_unit(std::size_t unit, const UnitWeights& from, std::byte* to, const Events& events);
   void compare_clocks();  // for the trace
   // The caller's thread.
   UnitWeights take(std::size_t index, Stream& compute, const std::stop_token& stop);
-  void give_back(std::size_t index, Stream& compute) noexcept;
+  void give_back(Stream& compute) noexcept;
   void abandon() noexcept;
+  void keep(std::size_t unit, std::byte* at);
+  void evict(std::size_t unit);
   // Under the lock.
+  void drop_ahead();
   std::unique_ptr<Events> spare_events();
   void time_copies();
 
@@ -92,6 +110,9 @@ struct UploadedWeights::Impl {
   std::deque<Copy> copies;                   // not yet timed, in their order
   std::optional<StreamClock> clock;          // with a trace
   std::size_t taken = 0;
+  std::vector<Home> homes{sweep.units.size()};
+  Place next;                   // that the uploader comes to
+  std::uint64_t sweep_now = 0;  // that the next unit is acquired for
   LeaseTurn turn{sweep.units.size()};
   std::uint64_t cycle = 0;  // how often the cycle was begun anew
   bool stopping = false;
@@ -150,35 +171,48 @@ UploadedWeights::Impl::~Impl() {
 void UploadedWeights::Impl::upload_in_cycle() {
   try {
     std::uint64_t seen = 0;
-    for (std::size_t unit = 0;;) {
+    while (true) {
+      Place place;
+      Home* home = nullptr;
+      bool comes = false;
       {
         const std::lock_guard lock(mutex);
         if (stopping) return;
-        if (seen != cycle) {
-          seen = cycle;
-          unit = 0;
-          host->abandon_sweep();
+        if (std::exchange(seen, cycle) != cycle) host->abandon_sweep();
+        place = next;
+        next = place.unit + 1 < sweep.units.size() ? Place{place.sweep, place.unit + 1}
+                                                   : Place{place.sweep + 1, 0};
+        comes = travels(place.unit) && !homes[place.unit].rests;
+        if (comes && homes[place.unit].wanted) {
+          home = &homes[place.unit];
+          home->copying = true;
+          home->events = spare_events();
         }
       }
-      if (trace && unit == 0) compare_clocks();
+      if (trace && place.unit == 0) compare_clocks();
       Slot* slot = nullptr;
-      if (travels(unit)) {
-        slot = make_slot(sweep.units[unit].slot.bytes, seen);
+      if (comes && home == nullptr) {
+        slot = make_slot(place, seen);
         if (slot == nullptr) continue;
       }
+      const Events* const events = home ? home->events.get() : slot ? slot->events.get() : nullptr;
       {
         // Given back at once: the host's slab is free when the copy stream gets there.
-        const UnitLease lease = host->acquire(unit, *copy, ending.get_token());
-        if (slot != nullptr) copy_unit(unit, *lease, *slot);
+        const UnitLease lease = host->acquire(place.unit, *copy, ending.get_token());
+        if (comes)
+          copy_unit(place.unit, *lease, home ? home->at : ring.data() + slot->at.begin, *events);
       }
-      if (slot != nullptr) {
-        const std::lock_guard lock(mutex);
+      if (!comes) continue;
+      const std::lock_guard lock(mutex);
+      if (home) {
+        home->copying = home->wanted = false;
+        home->rests = true;
+      } else {
         slot->state = slot->abandoned ? State::kReturned : State::kQueued;
-        bytes += sweep.units[unit].slot.bytes;
-        copies.push_back({slot->events.get(), unit});
-        queued.notify_all();
       }
-      unit = (unit + 1) % sweep.units.size();
+      bytes += sweep.units[place.unit].slot.bytes;
+      copies.push_back({home ? home->events.get() : slot->events.get(), place.unit});
+      queued.notify_all();
     }
   } catch (...) {
     const std::lock_guard lock(mutex);
@@ -187,8 +221,9 @@ void UploadedWeights::Impl::upload_in_cycle() {
   }
 }
 
-UploadedWeights::Impl::Slot* UploadedWeights::Impl::make_slot(std::size_t slot_bytes,
+UploadedWeights::Impl::Slot* UploadedWeights::Impl::make_slot(const Place& of,
                                                               std::uint64_t of_cycle) {
+  const std::size_t slot_bytes = sweep.units[of.unit].slot.bytes;
   std::unique_lock lock(mutex);
   std::optional<std::size_t> begin;
   freed.wait(lock, [&] {
@@ -208,6 +243,7 @@ UploadedWeights::Impl::Slot* UploadedWeights::Impl::make_slot(std::size_t slot_b
   if (!begin) return nullptr;
   Slot& slot = live.emplace_back();
   slot.at = {*begin, slot_bytes};
+  slot.of = of;
   slot.events = spare_events();
   return &slot;
 }
@@ -241,15 +277,16 @@ void UploadedWeights::Impl::compare_clocks() {
   clock->set(*copy);
 }
 
-void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from, const Slot& slot) {
-  copy->record(*slot.events->begun);
+void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from, std::byte* to,
+                                      const Events& events) {
+  copy->record(*events.begun);
   const UnitLayout& layout = sweep.units[unit];
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
     const WeightView matrix = from.matrix(layout.matrices[i].role, layout.matrices[i].expert);
-    upload_matrix(device, *copy, ring.data() + slot.at.begin + layout.slot.at[i],
-                  {matrix.payload(), matrix.bytes()}, layout.matrices[i].tensor);
+    upload_matrix(device, *copy, to + layout.slot.at[i], {matrix.payload(), matrix.bytes()},
+                  layout.matrices[i].tensor);
   }
-  copy->record(*slot.events->arrived);
+  copy->record(*events.arrived);
 }
 
 UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute,
@@ -260,28 +297,39 @@ UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute,
   turn.expect(index);
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
+    const Home& home = homes[index];
     const auto start = Clock::now();
+    // A unit that came by the ring before it was kept is taken from there.
+    const auto comes_by_ring = [&] {
+      return taken < live.size() && live[taken].of == Place{sweep_now, index};
+    };
     const bool ready = queued.wait(lock, stop, [&] {
-      return failure || (taken < live.size() && live[taken].state == State::kQueued);
+      return failure || (comes_by_ring() ? live[taken].state == State::kQueued : home.rests);
     });
     stall += Clock::now() - start;
     if (!ready) throw Stopped();
     if (failure) std::rethrow_exception(failure);
-    Slot& slot = live[taken++];
-    slot.state = State::kLent;
-    compute.wait(*slot.events->arrived);
-    place_matrices(sweep.units[index], ring.data() + slot.at.begin, weights);
+    if (comes_by_ring()) {
+      Slot& slot = live[taken++];
+      slot.state = State::kLent;
+      compute.wait(*slot.events->arrived);
+      place_matrices(sweep.units[index], ring.data() + slot.at.begin, weights);
+    } else {
+      compute.wait(*home.events->arrived);
+      place_matrices(sweep.units[index], home.at, weights);
+    }
   }
   turn.lend(index);
+  if (turn.next() == 0) ++sweep_now;
   return weights;
 }
 
-void UploadedWeights::Impl::give_back(std::size_t index, Stream& compute) noexcept {
+void UploadedWeights::Impl::give_back(Stream& compute) noexcept {
   const std::lock_guard lock(mutex);
   turn.give_back();
-  if (!travels(index)) return;
   const auto slot =
       std::find_if(live.begin(), live.end(), [](const Slot& s) { return s.state == State::kLent; });
+  if (slot == live.end()) return;  // it rests
   try {
     compute.record(*slot->events->last_use);
   } catch (...) {
@@ -297,13 +345,42 @@ void UploadedWeights::Impl::abandon() noexcept {
   const std::lock_guard lock(mutex);
   if (turn.next() == 0) return;  // what is on its way is for a whole sweep
   turn.restart();
+  ++sweep_now;
+  drop_ahead();
+}
+
+/// Gives up what is on its way: the uploader begins with the sweep that is now.
+void UploadedWeights::Impl::drop_ahead() {
   for (; taken < live.size(); ++taken) {
     Slot& slot = live[taken];
     slot.abandoned = true;
     if (slot.state == State::kQueued) slot.state = State::kReturned;
   }
+  next = {sweep_now, 0};
   ++cycle;
   freed.notify_all();
+}
+
+void UploadedWeights::Impl::keep(std::size_t unit, std::byte* at) {
+  const std::lock_guard lock(mutex);
+  require(turn.next() == 0 && !turn.is_lent() && travels(unit) && !homes[unit].rests,
+          "units that travel are kept between two sweeps");
+  homes[unit].at = at;
+  homes[unit].wanted = true;
+}
+
+void UploadedWeights::Impl::evict(std::size_t unit) {
+  Home& home = homes[unit];
+  std::unique_lock lock(mutex);
+  require(turn.next() == 0 && !turn.is_lent(), "units change between two sweeps");
+  queued.wait(lock, [&] { return failure || !home.copying; });
+  home.wanted = false;
+  if (!std::exchange(home.rests, false)) return;
+  // Nobody would bring a unit that the uploader has passed.
+  if (next.sweep > sweep_now || next.unit > unit) drop_ahead();
+  home.events->arrived->wait();
+  time_copies();
+  gone.push_back(std::move(home.events));
 }
 
 UploadedWeights::UploadedWeights(Device& device, const SweepLayout& sweep,
@@ -328,13 +405,16 @@ UnitLease UploadedWeights::acquire(std::size_t index, Stream& compute,
   return lend(index, impl_->take(index, compute, stop), compute);
 }
 
-void UploadedWeights::give_back(std::size_t index, Stream& compute) noexcept {
-  impl_->give_back(index, compute);
+void UploadedWeights::give_back(std::size_t, Stream& compute) noexcept {
+  impl_->give_back(compute);
 }
 
 void UploadedWeights::abandon_sweep() noexcept { impl_->abandon(); }
 
 EmbeddingTable& UploadedWeights::embedding() { return impl_->host->embedding(); }
+
+void UploadedWeights::keep(std::size_t unit, std::byte* at) { impl_->keep(unit, at); }
+void UploadedWeights::evict(std::size_t unit) { impl_->evict(unit); }
 
 std::size_t UploadedWeights::held_bytes() const {
   return impl_->resting.bytes() + impl_->ring.bytes();

@@ -108,6 +108,36 @@ TEST_F(UploadedExpertsTest, FindsAsManyAsACacheThatReadsFromDisk) {
   }
 }
 
+TEST_F(UploadedExpertsTest, LendsTheSameBytesFromSlotsThatComeAndGoInMemoryOfOthers) {
+  constexpr std::size_t kMore = 8;
+  const std::size_t slot = UploadedExperts::slot_bytes(sweep_), fixed = least() + 2;
+  UploadedExperts source(*device_, sweep_,
+                         std::make_unique<HostExperts>(*device_, sweep_, Loading{notes_}));
+  const Buffer memory = device_->allocate(kMore * slot);
+  source.begin(fixed, notes_, memory.data() + memory.bytes());
+  std::uint64_t hits = 0;
+  for (int sweep = 0; sweep < 120; ++sweep) {
+    const std::size_t more = random_() % (kMore + 1);
+    compute_->synchronize();
+    source.resize(fixed + more);
+    EXPECT_EQ(source.slots(), fixed + more);
+    const std::vector<std::byte> others((kMore - more) * slot, std::byte{0xff});
+    if (!others.empty()) device_->upload(*compute_, memory.data(), others);
+    compute_->synchronize();
+    if (random_() % 5 == 0) {
+      run_layer(source, layers_[0], routes(12), random_() % 4);
+      source.abandon_sweep();
+    } else {
+      run_sweep(source, 1 + random_() % 12);
+    }
+    hits = source.totals().hits;
+  }
+  expect_right_bytes();
+  EXPECT_GT(hits, 0u);
+  EXPECT_THROW(source.resize(fixed - 1), Error);
+  EXPECT_EQ(source.held_bytes(), fixed * slot);
+}
+
 TEST_F(UploadedExpertsTest, GoesOnAfterSweepsThatWereGivenUp) {
   const auto source = make(5);
   for (int sweep = 0; sweep < 60; ++sweep) {
