@@ -57,6 +57,9 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   for (const std::string& note : models.notes()) add_note(notes, note);
   compute = device->make_stream("compute");
   const ModelConfig& t = models.target.config();
+  if (plan.device && plan.pool_bytes > 0)
+    arena = std::make_unique<KvArena>(*device, plan.kv_blocks,
+                                      plan.kv_bytes / static_cast<std::uint64_t>(plan.kv_blocks));
   // First: its ring fills meanwhile.
   target_weights = std::make_unique<TimedWeights>(
       *device, make_target_weights(options, progress, stop), trace, Trace::Lane::kTarget);
@@ -80,14 +83,13 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     if (plan.beams)
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     else
-      drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room(),
+      drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, kv_room(),
                                                make_inner_drafter(progress, stop), plan.calibrated);
   }
   if (const auto changes = plan.changes())
     notes.push_back("the text is not exactly the model's (" + *changes + ")");
   target.emplace(*device, *compute, models.target, *target_weights,
-                 TargetModel::Limits{plan.target_limits, plan.kv_room(), plan.max_sequences},
-                 cluster);
+                 TargetModel::Limits{plan.target_limits, kv_room(), plan.max_sequences}, cluster);
   verifier.emplace(*device, t.vocab, plan.slots);
   begin_uploads();
   share_memory();
@@ -145,7 +147,7 @@ std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progres
     inner_weights = load_resident(*device, *sweeps.inner, {notes, progress, stop});
     inner = std::make_unique<Transformer>(*device, models.inner->config(), *inner_weights,
                                           plan.inner_limits);
-    return std::make_unique<InnerDrafter>(*device, *inner, plan.inner_policy, plan.kv_room(),
+    return std::make_unique<InnerDrafter>(*device, *inner, plan.inner_policy, kv_room(),
                                           plan.max_sequences);
   }
   return plan.inner->make(*device, plan.inner_bounds());
@@ -157,9 +159,18 @@ void Runtime::share_memory() {
   std::vector<KvPool*> pools{&target->kv().pool()};
   if (drafter)
     for (KvPool* const pool : drafter->kv_pools()) pools.push_back(pool);
-  auto weights = plan.full_expert_slots > 0 ? pooled_experts(*experts, *sweeps.apart, plan)
-                                            : pooled_units(*streamer, sweeps.target);
+  auto weights = plan.full_expert_slots > 0
+                     ? uploaded_experts ? pooled_experts(*uploaded_experts, *sweeps.apart, plan)
+                                        : pooled_experts(*experts, *sweeps.apart, plan)
+                 : uploads ? pooled_uploads(*uploads, sweeps.target, *plan.full_residency, *arena)
+                           : pooled_units(*streamer, sweeps.target);
   memory = std::make_unique<MemoryPool>(std::move(weights), *compute, plan.pool_bytes, pools);
+}
+
+KvRoom Runtime::kv_room() const {
+  KvRoom room = plan.kv_room();
+  room.arena = arena.get();
+  return room;
 }
 
 void Runtime::let_weights_give_way(int texts) {
@@ -174,7 +185,10 @@ void Runtime::let_weights_give_way(int texts) {
 /// Last of all that takes memory of the device: it is the one thing that can do with less.
 void Runtime::begin_uploads() {
   if (uploaded_experts) {
-    uploaded_experts->begin(plan.expert_slots, notes);
+    if (arena)
+      uploaded_experts->begin(plan.full_expert_slots, notes, arena->end());
+    else
+      uploaded_experts->begin(plan.expert_slots, notes);
     plan = with_expert_slots(std::move(plan), uploaded_experts->slots());
   }
   if (!uploads) return;
@@ -235,6 +249,9 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
                                          std::move(made));
   }
   const SweepLayout& units = plan.expert_slots > 0 ? *sweeps.apart : sweeps.target;
+  // On a device, units that may give way are on the host, and rest once they have travelled.
+  const Residency& at_load =
+      plan.device && plan.full_residency ? *plan.full_residency : plan.residency;
   std::unique_ptr<WeightSource> source;
   if (from_disk) {
     auto made =
@@ -244,7 +261,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     streamer = made.get();
     source = std::move(made);
   } else {
-    source = load_on_host(*device, units, plan.residency, loading, ring_node());
+    source = load_on_host(*device, units, at_load, loading, ring_node());
   }
   if (plan.expert_slots > 0) {
     ExpertSlots slots(plan.expert_slots);
@@ -254,8 +271,8 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     source = std::make_unique<WithExperts>(std::move(source), std::move(cache));
   }
   if (!plan.device) return source;
-  auto made = std::make_unique<UploadedWeights>(*device, sweeps.target, plan.residency,
-                                                std::move(source), loading, trace);
+  auto made = std::make_unique<UploadedWeights>(*device, sweeps.target, at_load, std::move(source),
+                                                loading, trace);
   uploads = made.get();
   return made;
 }

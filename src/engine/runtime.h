@@ -37,6 +37,7 @@ struct Runtime {
   Notes notes;
   Seconds load_time{};
   Clock::time_point loaded;
+  std::unique_ptr<KvArena> arena;  // of the KV pools on a device, where weights give way to texts
   std::unique_ptr<TimedWeights> target_weights;
   std::unique_ptr<WeightSource> draft_weights, inner_weights;
   TimedWeights* draft_times = nullptr;  // with a trace
@@ -70,6 +71,7 @@ struct Runtime {
   /// Learns from a sweep of `rows` rows, none of them of a prompt, that has read `misses` experts.
   void learn_routes(std::int64_t rows, std::uint64_t misses);
 
+  KvRoom kv_room() const;  // of the plan, in the arena
   /// Makes `memory` for the KV pools that there are, where the plan has one.
   void share_memory();
 

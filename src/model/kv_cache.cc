@@ -71,7 +71,7 @@ void KvCache::mirror(const KvState& state, Stream& stream) {
 
 KvView KvCache::layer(int index) const {
   return {pool_->keys(index), pool_->values(index), table(),
-          static_cast<std::int64_t>(pool_->block_bytes())};
+          static_cast<std::int64_t>(pool_->stride())};
 }
 
 ConstTensorView KvCache::table() const {

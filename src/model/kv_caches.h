@@ -25,7 +25,7 @@ class KvCaches {
 
   /// `texts` caches of room.slots each. Throws Error if the device is full.
   KvCaches(Device& device, const ModelConfig& config, KvRoom room, int texts)
-      : pool_(device, config, room.blocks, room.types, room.snapshots) {
+      : pool_(device, config, room.blocks, room.types, room.snapshots, room.arena) {
     for (int i = 0; i < texts; ++i) {
       caches_.push_back(std::make_unique<KvCache>(pool_, room.slots, room.nodes));
       free_.push_back(caches_.back().get());

@@ -31,11 +31,13 @@ bool KvPool::is_of_pages(const ModelConfig& config, KvTypes types, std::size_t p
   return block_bytes(config, types) % page_bytes == 0;
 }
 
-KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots)
+KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots,
+               KvArena* arena)
     : device_(&device),
       config_(config),
       blocks_(blocks),
       types_(types),
+      arena_(arena),
       node_of_(static_cast<std::size_t>(blocks)),
       holders_(static_cast<std::size_t>(blocks)) {
   require(blocks > 0, "a KV pool needs at least one block");
@@ -44,18 +46,19 @@ KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes ty
     layers_.push_back({block_bytes_, sizes.kv_heads, sizes.head_dim});
     block_bytes_ += layer_bytes(types, sizes);
   }
-  storage_ = device.allocate_sparse(static_cast<std::size_t>(blocks) * block_bytes_);
+  if (!arena_) storage_ = device.allocate_sparse(static_cast<std::size_t>(blocks) * block_bytes_);
+  first_block_ = arena_ ? arena_->place(block_bytes_) : storage_.data();
   if (snapshots > 0 && config.recurrent())
     snapshots_ = std::make_unique<StateSnapshots>(device, config, snapshots);
-  sparse_ = device.page_bytes() > 0 && is_of_pages(config, types, device.page_bytes());
-  std::vector<int>& all = sparse_ ? bare_ : free_;
+  sparse_ = !arena_ && device.page_bytes() > 0 && is_of_pages(config, types, device.page_bytes());
+  std::vector<int>& all = gives_back() ? bare_ : free_;
   for (int block = blocks; block-- > 0;) all.push_back(block);  // the first is taken first
 }
 
 TensorView KvPool::keys(int layer) const {
   require(layer >= 0 && layer < layers() && has(layer), "no such layer in the KV pool");
   const Layer& own = layers_[static_cast<std::size_t>(layer)];
-  return TensorView(storage_.data() + own.begin, types_.k, {own.kv_heads, kKvBlock, own.head_dim});
+  return TensorView(first_block_ + own.begin, types_.k, {own.kv_heads, kKvBlock, own.head_dim});
 }
 
 TensorView KvPool::values(int layer) const {
@@ -70,12 +73,18 @@ int KvPool::free_blocks() const {
   return count;
 }
 
-std::size_t KvPool::held_bytes() const {
-  return (static_cast<std::size_t>(blocks_) - bare_.size()) * block_bytes_;
+int KvPool::least_held_blocks() const {
+  if (!gives_back()) return blocks_;
+  if (!arena_) return held_blocks() - static_cast<int>(free_.size());
+  int held = held_blocks();
+  while (held > 0 && holders_[static_cast<std::size_t>(held) - 1] == 0 &&
+         node_of_[static_cast<std::size_t>(held) - 1] == nullptr)
+    --held;
+  return held;
 }
 
 int KvPool::take() {
-  if (free_.empty() && !bare_.empty() && make_room_) make_room_(block_bytes_);
+  if (free_.empty() && !bare_.empty() && make_room_) make_room_();
   if (free_.empty() && !bare_.empty()) {
     free_.push_back(bare_.back());
     bare_.pop_back();
@@ -85,8 +94,9 @@ int KvPool::take() {
     if (node == nullptr) throw KvPoolFull();
     forget(node);
   }
-  const int block = free_.back();
-  free_.pop_back();
+  const auto lowest = std::ranges::min_element(free_);
+  const int block = *lowest;
+  free_.erase(lowest);
   holders_[static_cast<std::size_t>(block)] = 1;
   return block;
 }
@@ -113,19 +123,22 @@ void KvPool::forget_before(std::uint64_t mark) {
   for (Node* node = oldest(); node != nullptr && node->used <= mark; node = oldest()) forget(node);
 }
 
-std::size_t KvPool::release_free() {
-  if (!sparse_ || free_.empty()) return 0;
-  std::ranges::sort(free_, std::greater());                // the first is taken first
-  for (auto last = free_.begin(); last != free_.end();) {  // runs of blocks
+int KvPool::release_free() {
+  const int before = held_blocks(), left = least_held_blocks();
+  if (left == before) return 0;
+  std::ranges::sort(free_, std::greater());
+  auto end = free_.end();  // of those that go
+  if (arena_) end = std::ranges::find_if(free_, [&](int block) { return block < left; });
+  for (auto last = free_.begin(); sparse_ && last != end;) {  // runs of blocks
     auto first = last;
-    while (first + 1 != free_.end() && *(first + 1) == *first - 1) ++first;
+    while (first + 1 != end && *(first + 1) == *first - 1) ++first;
     device_->discard({at(*first), (static_cast<std::size_t>(first - last) + 1) * block_bytes_});
     last = first + 1;
   }
-  const std::size_t bytes = free_.size() * block_bytes_;
-  bare_.insert(bare_.end(), free_.begin(), free_.end());
-  free_.clear();
-  return bytes;
+  bare_.insert(bare_.end(), free_.begin(), end);
+  free_.erase(free_.begin(), end);
+  std::ranges::sort(bare_, std::greater());
+  return before - left;
 }
 
 std::vector<int> KvPool::find(std::span<const TokenId> text, TextLength length) {

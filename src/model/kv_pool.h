@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "src/base/error.h"
 #include "src/checkpoint/model_config.h"
+#include "src/model/kv_arena.h"
 #include "src/model/state_snapshots.h"
 
 namespace canopy {
@@ -23,8 +24,9 @@ struct KvTypes {
 struct KvRoom {
   int blocks = 0, slots = 0;
   KvTypes types;
-  int nodes = 64;     // of a text's tree at most, where the model has recurrent layers
-  int snapshots = 0;  // of their states, for the texts of all caches
+  int nodes = 64;            // of a text's tree at most, where the model has recurrent layers
+  int snapshots = 0;         // of their states, for the texts of all caches
+  KvArena* arena = nullptr;  // that holds the blocks; null: the pool has memory of its own
 };
 
 struct KvState;  // of kv_cache.h
@@ -43,9 +45,10 @@ class KvPoolFull : public Error {
 /// on from snapshots of their states alone, which are remembered with blocks. One thread at a time.
 class KvPool {
  public:
-  /// `snapshots`: of recurrent layers, where the model has some. Throws Error if the device is
-  /// full.
-  KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots = 0);
+  /// `snapshots`: of recurrent layers, where the model has some. The arena, if any, must outlive
+  /// the pool. Throws Error if the device is full.
+  KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types, int snapshots = 0,
+         KvArena* arena = nullptr);
   /// Predicts what the constructor will hold besides snapshots. Pure.
   static std::size_t bytes_needed(const ModelConfig& config, int blocks, KvTypes types);
   static std::size_t block_bytes(const ModelConfig& config, KvTypes types);
@@ -65,24 +68,22 @@ class KvPool {
   bool has(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).kv_heads > 0; }
   int blocks() const { return blocks_; }
   int free_blocks() const;  // those that are only remembered count
-  /// The part of a layer that has() any in block 0; other blocks lie block_bytes() apart. Shapes:
+  /// The part of a layer that has() any in block 0; other blocks lie stride() bytes apart. Shapes:
   /// [kv_heads, kKvBlock, head_dim], of its own sizes.
   TensorView keys(int layer) const;
   TensorView values(int layer) const;
+  std::size_t stride() const { return arena_ ? arena_->cell_bytes() : block_bytes_; }
 
-  bool gives_back() const { return sparse_; }  // the memory of free blocks
-  /// Bytes of the blocks that have taken memory: those in use, those remembered, and those that are
-  /// free but were not released. All of the pool where its device takes memory at once, or where
-  /// blocks are not of whole pages.
-  std::size_t held_bytes() const;
-  std::size_t free_bytes() const {
-    return free_.size() * block_bytes_;
-  }  // that release_free() would give
-  /// Has `make_room` called with a block's bytes before the pool takes memory for one more. It may
-  /// release and forget blocks; it throws where there is no room.
-  void on_growth(std::function<void(std::size_t bytes)> make_room) {
-    make_room_ = std::move(make_room);
-  }
+  bool gives_back() const { return sparse_ || arena_; }  // the memory of free blocks
+  KvArena* arena() const { return arena_; }              // null: none
+  /// Counts the blocks that have taken memory: those in use, those remembered, and those that are
+  /// free but were not released; in an arena, all below the highest of these. All of the pool where
+  /// its device takes memory at once, or where blocks are not of whole pages.
+  int held_blocks() const { return blocks_ - static_cast<int>(bare_.size()); }
+  int least_held_blocks() const;  // after release_free()
+  /// Has `make_room` called before the pool takes memory for one block more. It may release and
+  /// forget blocks; it throws where there is no room.
+  void on_growth(std::function<void()> make_room) { make_room_ = std::move(make_room); }
   /// Has `keep` called with the state of a cache, before what follows its committed slots moves
   /// there, and the path that moves: for those who hold the same elsewhere.
   void on_keep(std::function<void(const KvState&, std::span<const std::int32_t>)> keep) {
@@ -91,14 +92,15 @@ class KvPool {
   void kept(const KvState& state, std::span<const std::int32_t> path) const {
     if (on_keep_) on_keep_(state, path);
   }
-  /// Gives the memory of free blocks back to the system, where that can be done; returns the bytes.
-  std::size_t release_free();
+  /// Gives the memory of free blocks back, to the system or to the arena, where that can be done;
+  /// returns how many blocks had it.
+  int release_free();
   /// Counts lookups and memories, so that a place in time has a number.
   std::uint64_t uses() const { return uses_; }
   /// Forgets the blocks that no cache holds and nobody has used since uses() was `mark`.
   void forget_before(std::uint64_t mark);
 
-  /// A block for one cache. Throws KvPoolFull, or what `make_room` throws.
+  /// A block for one cache, the lowest there is. Throws KvPoolFull, or what `make_room` throws.
   int take();
   /// The blocks that hold the beginning of this text, as far as it is known of texts of this
   /// length, and a text can go on from there; they count as held by one cache more.
@@ -153,7 +155,7 @@ class KvPool {
   Node* oldest() const;  // of the blocks that are only remembered, and that no other hangs below
   void forget(Node* node);
   std::byte* at(int block) const {
-    return storage_.data() + static_cast<std::size_t>(block) * block_bytes_;
+    return first_block_ + static_cast<std::size_t>(block) * stride();
   }
 
   Device* device_;
@@ -162,15 +164,17 @@ class KvPool {
   int blocks_;
   KvTypes types_;
   std::size_t block_bytes_ = 0;
-  Buffer storage_;
+  KvArena* arena_;
+  Buffer storage_;  // without an arena
+  std::byte* first_block_;
   std::unique_ptr<StateSnapshots> snapshots_;
-  bool sparse_;  // free blocks can give their memory back
-  std::function<void(std::size_t)> make_room_;
+  bool sparse_;  // free blocks can give their memory back to the system
+  std::function<void()> make_room_;
   std::function<void(const KvState&, std::span<const std::int32_t>)> on_keep_;
   Node root_, long_root_;         // of short texts and of long ones, whose keys differ
   std::vector<Node*> node_of_;    // by block; null: not remembered
   std::vector<int> holders_;      // caches, by block
-  std::vector<int> free_, bare_;  // with memory and without
+  std::vector<int> free_, bare_;  // with memory and without; the lowest of these is the last
   std::uint64_t uses_ = 0;
 };
 

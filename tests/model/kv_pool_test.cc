@@ -169,21 +169,21 @@ TEST_F(KvPoolOfPages, TakesMemoryByTheBlockAndGivesItBack) {
   KvPool blocks = paged_pool(32);
   ASSERT_TRUE(blocks.gives_back());
   EXPECT_EQ(blocks.block_bytes(), kBlock);
-  EXPECT_EQ(blocks.held_bytes(), 0u);
-  std::vector<std::size_t> asked;
-  blocks.on_growth([&](std::size_t bytes) { asked.push_back(bytes); });
+  EXPECT_EQ(blocks.held_blocks(), 0);
+  int asked = 0;
+  blocks.on_growth([&] { ++asked; });
   KvCache a(blocks, 1024), b(blocks, 1024);
   run(a, text(1, 300));
-  EXPECT_EQ(blocks.held_bytes(), 5 * kBlock);
-  EXPECT_EQ(asked, std::vector<std::size_t>(5, kBlock));
+  EXPECT_EQ(blocks.held_blocks(), 5);
+  EXPECT_EQ(asked, 5);
   a.truncate(0);  // four whole blocks are remembered
-  EXPECT_EQ(blocks.held_bytes(), 5 * kBlock);
-  EXPECT_EQ(blocks.free_bytes(), kBlock);
-  EXPECT_EQ(blocks.release_free(), kBlock);
-  EXPECT_EQ(blocks.held_bytes(), 4 * kBlock);
+  EXPECT_EQ(blocks.held_blocks(), 5);
+  EXPECT_EQ(blocks.least_held_blocks(), 4);
+  EXPECT_EQ(blocks.release_free(), 1);
+  EXPECT_EQ(blocks.held_blocks(), 4);
   EXPECT_EQ(blocks.free_blocks(), 32);
   run(b, text(2, 64));  // what is remembered has its memory as long as there is other
-  EXPECT_EQ(blocks.held_bytes(), 5 * kBlock);
+  EXPECT_EQ(blocks.held_blocks(), 5);
   EXPECT_EQ(blocks.known_prefix(text(1, 300)), 256);
 }
 
@@ -195,7 +195,7 @@ TEST_F(KvPoolOfPages, BlocksThatWereReleasedReadAsZeroAndAreNobodyElses) {
   for (int i = 0; i < 8; ++i) taken.push_back(blocks.take());
   for (const int block : taken) blocks.write(block, ones, *stream_);
   for (const int block : {1, 2, 3, 6}) blocks.give_back(block);
-  EXPECT_EQ(blocks.release_free(), 4 * kBlock);
+  EXPECT_EQ(blocks.release_free(), 4);
   std::vector<std::byte> content(blocks.block_bytes());
   for (const int block : taken) {
     blocks.read(block, content, *stream_);
@@ -225,14 +225,53 @@ TEST_F(KvPoolTest, BlocksThatShareAPageKeepTheirMemory) {
   narrow.head_dim = 2;  // 2 KiB in f16
   KvPool blocks(*device_, narrow, 8, {DType::kF16, DType::kF16});
   EXPECT_FALSE(blocks.gives_back());
-  const std::size_t all = blocks.held_bytes();
-  EXPECT_EQ(all, 8 * blocks.block_bytes());
-  blocks.on_growth([](std::size_t) { FAIL() << "it has all its memory from the start"; });
+  EXPECT_EQ(blocks.held_blocks(), 8);
+  blocks.on_growth([] { FAIL() << "it has all its memory from the start"; });
   KvCache a(blocks, 512);
   run(a, text(1, 200));
   a.truncate(0);
-  EXPECT_EQ(blocks.release_free(), 0u);
-  EXPECT_EQ(blocks.held_bytes(), all);
+  EXPECT_EQ(blocks.release_free(), 0);
+  EXPECT_EQ(blocks.held_blocks(), 8);
+}
+
+TEST_F(KvPoolTest, BlocksInAnArenaLieCellByCellAndLeaveItsEndToOthers) {
+  const std::size_t own = KvPool::block_bytes(config(), {}), other = 4096;
+  KvArena arena(*device_, 6, own + other);
+  std::byte* const others = arena.place(other);
+  KvPool blocks(*device_, config(), 6, {}, 0, &arena);
+  EXPECT_TRUE(blocks.gives_back());
+  EXPECT_EQ(blocks.keys(0).data(), others + other);
+  EXPECT_EQ(blocks.stride(), own + other);
+  EXPECT_EQ(arena.end(), others + 6 * (own + other));
+  EXPECT_THROW(arena.place(1), Error) << "the cells are full";
+  int asked = 0;
+  blocks.on_growth([&] { ++asked; });
+  for (int block = 0; block < 4; ++block) EXPECT_EQ(blocks.take(), block);
+  EXPECT_EQ(asked, 4);
+  blocks.give_back(2);
+  blocks.give_back(0);
+  EXPECT_EQ(blocks.least_held_blocks(), 4) << "block 3 is in use";
+  EXPECT_EQ(blocks.release_free(), 0);
+  EXPECT_EQ(blocks.take(), 0) << "the lowest";
+  EXPECT_EQ(asked, 4) << "it has its memory";
+  blocks.give_back(3);
+  EXPECT_EQ(blocks.least_held_blocks(), 2);
+  EXPECT_EQ(blocks.held_blocks(), 4);
+  EXPECT_EQ(blocks.release_free(), 2);
+  EXPECT_EQ(blocks.held_blocks(), 2);
+  for (const int block : {2, 3, 4, 5}) EXPECT_EQ(blocks.take(), block);
+  EXPECT_THROW(blocks.take(), KvPoolFull);
+  // Blocks have bytes of their own.
+  std::vector<std::byte> content(own);
+  for (int block = 0; block < 6; ++block)
+    blocks.write(block, std::vector<std::byte>(own, static_cast<std::byte>(block + 1)), *stream_);
+  for (int block = 0; block < 6; ++block) {
+    EXPECT_EQ(std::count(others + block * (own + other), others + block * (own + other) + other,
+                         std::byte{0}),
+              static_cast<std::ptrdiff_t>(other));
+    blocks.read(block, content, *stream_);
+    EXPECT_EQ(content, std::vector<std::byte>(own, static_cast<std::byte>(block + 1)));
+  }
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class ChangingUploads : public ::testing::Test {
     stack.used += tiny.sweep.units[unit].slot.bytes;
     stack.units.push_back(unit);
   }
-  /// What lay there is overwritten at once.
+  /// Overwrites the memory that comes free.
   void pop(const TinyCheckpoint& tiny, UploadedWeights& source, Stack& stack, Stream& compute) {
     const std::size_t unit = stack.units.back(), bytes = tiny.sweep.units[unit].slot.bytes;
     stack.units.pop_back();

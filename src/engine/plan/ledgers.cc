@@ -116,7 +116,7 @@ void Ledgers::enter_model(const std::string& whose, const DraftModel& model,
 }
 
 void Ledgers::enter_pool(const std::string& whose, const ModelConfig& config) {
-  if (!plan_.device && KvPool::is_of_pages(config, does_.kv, page_bytes())) {
+  if (plan_.device || KvPool::is_of_pages(config, does_.kv, page_bytes())) {
     plan_.kv_bytes += KvPool::bytes_needed(config, does_.kv_blocks, does_.kv);
     plan_.idle_kv_bytes +=
         KvPool::bytes_needed(config, does_.kv_blocks - does_.expected_blocks, does_.kv);

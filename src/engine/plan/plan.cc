@@ -100,10 +100,17 @@ Plan with_ring(Plan plan, std::uint64_t bytes) {
 
 Plan with_expert_slots(Plan plan, std::size_t slots) {
   ExpertReads& experts = plan.weights.experts;
-  const auto fewer = static_cast<int>(plan.expert_slots - slots);
-  const std::uint64_t bytes = static_cast<std::uint64_t>(fewer) * experts.bytes;
-  plan.expert_slots = slots;
-  experts.stay -= fewer;
+  const std::size_t fewer =
+      (plan.full_expert_slots > 0 ? plan.full_expert_slots : plan.expert_slots) - slots;
+  const std::uint64_t bytes = fewer * experts.bytes;
+  plan.expert_slots -= fewer;
+  experts.stay -= static_cast<int>(fewer);
+  if (plan.full_expert_slots > 0) {
+    plan.full_expert_slots -= fewer;
+    plan.most_expert_slots -= fewer;
+    plan.full_resident_bytes -= bytes;
+    if (plan.weights.least_stay) *plan.weights.least_stay -= static_cast<int>(fewer);
+  }
   plan.resident_bytes -= bytes;
   plan.weights.resident_bytes -= bytes;
   for (LedgerEntry& entry : plan.device->ledger)

@@ -208,8 +208,8 @@ PlanRequest on_device(PlanRequest request, const Device& device);
 /// much memory there is where the request leaves it open.
 PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
 
-/// The plan with a smaller ring on the device, or with fewer slots of its expert cache: where its
-/// driver leaves less than it reported.
+/// The plan with a smaller ring on the device, or with fewer slots of its expert cache, of those
+/// that it has with full KV pools: where its driver leaves less than it reported.
 Plan with_ring(Plan plan, std::uint64_t bytes);
 Plan with_expert_slots(Plan plan, std::size_t slots);
 

@@ -39,8 +39,16 @@ std::optional<WeightPlace> TargetMemory::place_experts(std::uint64_t left,
   return place;
 }
 
-std::optional<WeightPlace> TargetMemory::place_experts_on_device(const Left& left,
-                                                                 const PlanRequest& request) const {
+void TargetMemory::fill_with_experts(WeightPlace& place, std::uint64_t idle_kv_bytes,
+                                     bool on_device) const {
+  const std::size_t full = place.expert_slots;
+  place.expert_slots = std::min(full + static_cast<std::size_t>(idle_kv_bytes / slot_of(on_device)),
+                                static_cast<std::size_t>(spare_slots_) + apart_->experts.size());
+  if (place.expert_slots > full) place.full_expert_slots = full;
+}
+
+std::optional<WeightPlace> TargetMemory::place_experts_on_device(
+    const Left& left, const PlanRequest& request, std::uint64_t idle_kv_bytes) const {
   const auto whole = [&](std::uint64_t bytes) { return request.driver.whole_units(bytes); };
   WeightPlace place;
   place.residency = all_resident(*apart_, Tier::kDevice);
@@ -67,6 +75,7 @@ std::optional<WeightPlace> TargetMemory::place_experts_on_device(const Left& lef
   }
   place.expert_slots = static_cast<std::size_t>(spare_slots_ + stay);
   place.expert_bytes = whole(place.expert_slots * device_slot_);
+  if (may_give_way(request, idle_kv_bytes)) fill_with_experts(place, idle_kv_bytes, true);
   return place;
 }
 

@@ -106,8 +106,14 @@ std::optional<WeightPlace> TargetMemory::place(const MemoryPlan& plan, const Pla
                                                std::uint64_t ring_wish) const {
   const auto left = left_of(plan);
   if (!left) return std::nullopt;
-  return plan.device ? place_on_device(*left, request, ring_wish)
+  return plan.device ? place_on_device(*left, request, ring_wish, plan.idle_kv_bytes)
                      : place_on_host(*left, request, ring_wish, plan.idle_kv_bytes);
+}
+
+bool TargetMemory::may_give_way(const PlanRequest& request, std::uint64_t idle_kv_bytes) const {
+  // Weights that the user or a measurement fixed stay, and those that a draft is made of.
+  return idle_kv_bytes > 0 && request.may_share_memory && !drafts_ && !request.resident &&
+         !request.from_disk && !request.beams && !request.probe;
 }
 
 std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const PlanRequest& request,
@@ -120,9 +126,7 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
     place.at_rest = whole_;
     return place;
   }
-  // Weights that the user or a measurement fixed stay, and those that a draft is made of.
-  const bool give_way = idle_kv_bytes > 0 && request.may_share_memory && !drafts_ &&
-                        !request.resident && !request.from_disk && !request.beams && !request.probe;
+  const bool give_way = may_give_way(request, idle_kv_bytes);
   if (give_way && !apart_) {
     auto place = place_units(sweep_, left, {}, ring_wish, true);
     if (!place) return std::nullopt;
@@ -136,12 +140,7 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
     return place_units(sweep_, left, request.resident, ring_wish);
   auto place = place_experts(left, request, ring_wish);
   // Experts stay, and can give way, if all that tokens share rests.
-  if (place && give_way && place->ring == 0) {
-    const std::size_t full = place->expert_slots;
-    place->expert_slots = std::min(full + static_cast<std::size_t>(idle_kv_bytes / slot_),
-                                   static_cast<std::size_t>(spare_slots_) + apart_->experts.size());
-    if (place->expert_slots > full) place->full_expert_slots = full;
-  }
+  if (place && give_way && place->ring == 0) fill_with_experts(*place, idle_kv_bytes, false);
   return place;
 }
 
@@ -191,7 +190,8 @@ void TargetMemory::enter_driver(MemoryPlan& plan, const Decisions& decisions,
 
 std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
                                                          const PlanRequest& request,
-                                                         std::uint64_t ring_wish) const {
+                                                         std::uint64_t ring_wish,
+                                                         std::uint64_t idle_kv_bytes) const {
   WeightPlace place;
   const std::optional<std::uint64_t> resident = request.resident;
   const auto whole = [&](std::uint64_t bytes) { return request.driver.whole_units(bytes); };
@@ -206,7 +206,7 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
     return place;
   }
   if (apart_ && !drafts_ && !request.from_disk)
-    if (auto apart = place_experts_on_device(left, request)) return apart;
+    if (auto apart = place_experts_on_device(left, request, idle_kv_bytes)) return apart;
   const Residency fewest = rest(sweep_, 0, Tier::kDevice);
   const std::uint64_t least = whole(least_device_ring(sweep_, fewest));
   const std::uint64_t in_any_case = whole(DeviceWeights::bytes_needed(sweep_, fewest));
@@ -224,6 +224,12 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
       room - place.at_rest,
       whole(std::max<std::uint64_t>(place.upload, least_device_ring(sweep_, place.residency))));
   if (!fill_host(left.host, request, place)) return std::nullopt;
+  // Units come from host memory when they have given way, not from the disk.
+  if (place.sweep == 0 && may_give_way(request, idle_kv_bytes)) {
+    place.full = place.residency;
+    place.residency = filled(sweep_, std::move(place.residency), idle_kv_bytes, Tier::kDevice);
+    place.upload = uploaded_bytes(sweep_, place.residency);
+  }
   return place;
 }
 
@@ -297,9 +303,9 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
       const Tier tier = place.residency.unit[i];
       if (on_device && tier != Tier::kDevice) one.bytes = sweep.units[i].slot.bytes;
       if (!on_device && tier == Tier::kDisk) one.bytes = sweep.units[i].read.slab_bytes;
-      if (place.full && place.full->unit[i] == Tier::kDisk) {
+      if (place.full && place.full->unit[i] == (on_device ? Tier::kHost : Tier::kDisk)) {
         one.gives_way = true;
-        one.own_bytes = sweep.units[i].read.slab_bytes;
+        one.own_bytes = bytes_at_rest(sweep.units[i], on_device ? Tier::kDevice : Tier::kHost);
       }
     }
     seen.units.push_back(one);
@@ -360,7 +366,8 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   }
   if (!plan.device) return;
   plan.device->upload_bytes = place.upload;
-  plan.device->host_bytes = place.upload - std::min(place.upload, place.sweep);
+  const std::uint64_t most = place.full ? plan.full_sweep_bytes : place.upload;
+  plan.device->host_bytes = most - std::min(most, place.sweep);
   plan.device->host_ring_bytes = place.host_ring;
   plan.device->host_expert_slots = place.host_expert_slots;
   std::string what = "target weights";
@@ -377,6 +384,13 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
 
 /// The units that texts may make go, and their KV pools, are in one memory.
 void TargetMemory::let_share(MemoryPlan& plan, const Residency& full) const {
+  if (plan.device) {  // what rests with full pools has memory of its own
+    plan.pool_bytes = plan.kv_bytes;
+    plan.full_residency = full;
+    plan.full_sweep_bytes = uploaded_bytes(sweep_, full);
+    plan.full_resident_bytes = uploaded_ - plan.full_sweep_bytes;
+    return;
+  }
   const Residency fixed = fixed_part(sweep_, full);
   plan.pool_bytes =
       plan.kv_bytes + travelling_bytes(sweep_, fixed) - travelling_bytes(sweep_, full);
@@ -387,14 +401,16 @@ void TargetMemory::let_share(MemoryPlan& plan, const Residency& full) const {
 
 /// The slots of experts that texts may make go, and their KV pools, are in one memory.
 void TargetMemory::let_experts_share(MemoryPlan& plan, const WeightPlace& place) const {
-  const std::uint64_t full = place.full_expert_slots - spare_slots_;
-  plan.pool_bytes = plan.kv_bytes + full * slot_;
+  // On a device, the slots with full pools have memory of their own.
+  const std::uint64_t slot = slot_of(plan.device.has_value()),
+                      fixed = plan.device ? place.full_expert_slots : spare_slots_;
+  plan.pool_bytes = plan.kv_bytes + (place.full_expert_slots - fixed) * slot;
   plan.full_expert_slots = place.full_expert_slots;
-  plan.most_expert_slots = static_cast<std::size_t>(
-      spare_slots_ + std::min<std::uint64_t>(plan.pool_bytes / slot_, apart_->experts.size()));
+  plan.most_expert_slots = static_cast<std::size_t>(std::min<std::uint64_t>(
+      fixed + plan.pool_bytes / slot, spare_slots_ + apart_->experts.size()));
   plan.full_sweep_bytes = place.sweep;
   plan.full_resident_bytes =
-      plan.resident_bytes - (place.expert_slots - place.full_expert_slots) * slot_;
+      plan.resident_bytes - (place.expert_slots - place.full_expert_slots) * slot;
 }
 
 std::string TargetMemory::least_memory(const MemoryPlan& plan) const {

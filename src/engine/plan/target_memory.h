@@ -87,11 +87,16 @@ class TargetMemory {
   std::optional<WeightPlace> place_experts(std::uint64_t left, const PlanRequest& request,
                                            std::uint64_t ring_wish) const;
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
-                                             std::uint64_t ring_wish) const;
+                                             std::uint64_t ring_wish,
+                                             std::uint64_t idle_kv_bytes) const;
+  /// Says if units or experts may give way to texts.
+  bool may_give_way(const PlanRequest& request, std::uint64_t idle_kv_bytes) const;
   /// Place of what every sweep reads on the device, of experts in a cache there, and of all of them
   /// in host memory, or of as many as it holds.
-  std::optional<WeightPlace> place_experts_on_device(const Left& left,
-                                                     const PlanRequest& request) const;
+  std::optional<WeightPlace> place_experts_on_device(const Left& left, const PlanRequest& request,
+                                                     std::uint64_t idle_kv_bytes) const;
+  /// Lets experts have that memory until texts want it, where they may give way.
+  void fill_with_experts(WeightPlace& place, std::uint64_t idle_kv_bytes, bool on_device) const;
   std::uint64_t slot_of(bool on_device) const { return on_device ? device_slot_ : slot_; }
   /// Slabs of two units while weights go to a device, and rows of the embedding later.
   std::uint64_t staging_bytes(const SweepLayout& sweep) const;

@@ -16,12 +16,13 @@ namespace canopy {
 /// pool takes a block more, first memory that free blocks still have goes, then remembered texts
 /// that are past their time, then weights: units, or the experts that texts choose least. Between
 /// two sweeps they come back into what texts have left. All KV blocks of the plan have room at any
-/// time, so a text that was admitted ends. No bit of a text depends on what is resident. One
-/// thread, that of the sweeps.
+/// time, so a text that was admitted ends. On a device with memory of its own the pool is an arena:
+/// texts have its beginning up to their highest block, weights its end. No bit of a text depends on
+/// what is resident. One thread, that of the sweeps.
 class MemoryPool {
  public:
-  /// Takes those of `pools` that give memory back; each asks this object before it grows, so it
-  /// must outlive the last text.
+  /// Takes those of `pools` that give memory back, all in one arena or none; each asks this object
+  /// before it grows, so it must outlive the last text.
   MemoryPool(std::unique_ptr<PooledWeights> weights, Stream& compute, std::uint64_t bytes,
              const std::vector<KvPool*>& pools);
   MemoryPool(const MemoryPool&) = delete;
@@ -38,9 +39,13 @@ class MemoryPool {
   PoolReport report() const;
 
  private:
-  void make_room(std::uint64_t bytes);
-  std::uint64_t text_bytes() const;
-  std::uint64_t release_free();
+  /// Makes room for a block more of one pool.
+  void make_room(std::size_t pool);
+  /// Bytes of texts where each pool holds that many blocks.
+  std::uint64_t text_bytes(const std::vector<int>& blocks) const;
+  std::vector<int> held() const;        // blocks, by pool
+  std::vector<int> least_held() const;  // after release_free()
+  void release_free();
 
   const std::unique_ptr<PooledWeights> weights_;
   Stream& compute_;

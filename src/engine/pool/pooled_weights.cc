@@ -86,20 +86,90 @@ class PooledUnits final : public PooledWeights {
   std::uint64_t bytes_ = 0;  // of these, as far as they may go
 };
 
+class PooledUploads final : public PooledWeights {
+ public:
+  PooledUploads(UploadedWeights& weights, const SweepLayout& sweep, Residency residency,
+                KvArena& arena)
+      : weights_(weights), sweep_(sweep), arena_(arena), residency_(std::move(residency)) {}
+
+  std::uint64_t bytes() const override { return bytes_; }
+
+  int give(std::uint64_t bytes) override {
+    int count = 0;
+    for (const std::uint64_t before = bytes_; before - bytes_ < bytes; ++count) {
+      require(!stack_.empty(), "the pool of weights and texts has no unit left to give");
+      const std::size_t unit = stack_.back();
+      stack_.pop_back();
+      weights_.evict(unit);
+      residency_.unit[unit] = Tier::kHost;
+      bytes_ -= bytes_at_rest(sweep_.units[unit], Tier::kDevice);
+    }
+    return count;
+  }
+
+  std::uint64_t least_return() const override {
+    std::uint64_t least = UINT64_MAX;
+    const std::uint64_t travelling = uploaded_bytes(sweep_, residency_);
+    for (std::size_t i = 0; i < residency_.unit.size(); ++i)
+      if (const std::uint64_t own = bytes_at_rest(sweep_.units[i], Tier::kDevice);
+          residency_.unit[i] != Tier::kDevice && own > 0 && own < travelling)
+        least = std::min(least, own);
+    return least;
+  }
+
+  int take(std::uint64_t bytes) override {
+    int count = 0;
+    for (; const auto unit = next_to_rest(sweep_, residency_, bytes, Tier::kDevice); ++count) {
+      const std::uint64_t own = bytes_at_rest(sweep_.units[*unit], Tier::kDevice);
+      bytes -= own;
+      bytes_ += own;
+      weights_.keep(*unit, arena_.end() - bytes_);
+      residency_.unit[*unit] = Tier::kDevice;
+      stack_.push_back(*unit);
+    }
+    return count;
+  }
+
+  void describe(WeightPlan& weights) const override {
+    weights.resident_bytes = resident_bytes();
+    for (std::size_t i = 0; i < weights.units.size(); ++i) {
+      SweepUnit& unit = weights.units[i];
+      unit.own_bytes = sweep_.units[i].slot.bytes;
+      unit.bytes = residency_.unit[i] == Tier::kDevice ? 0 : unit.own_bytes;
+    }
+  }
+
+  std::uint64_t resident_bytes() const override {
+    return uploaded_bytes(sweep_, none_resident(sweep_)) - uploaded_bytes(sweep_, residency_);
+  }
+
+ private:
+  UploadedWeights& weights_;
+  const SweepLayout& sweep_;
+  KvArena& arena_;
+  Residency residency_;             // of the units that rest or will
+  std::vector<std::size_t> stack_;  // of these, as far as they may go, from the arena's end
+  std::uint64_t bytes_ = 0;
+};
+
+/// Cache: an ExpertCache, or one on a device.
+template <class Cache>
 class PooledExperts final : public PooledWeights {
  public:
-  PooledExperts(ExpertCache& cache, const SweepLayout& sweep, const MemoryPlan& plan)
+  /// `fixed`: slots that are never given.
+  PooledExperts(Cache& cache, const SweepLayout& sweep, const MemoryPlan& plan, std::uint64_t fixed)
       : cache_(cache),
-        slot_(ExpertCache::slot_bytes(sweep)),
+        slot_(Cache::slot_bytes(sweep)),
         spare_(ExpertCache::spare_slots(sweep)),
+        fixed_(fixed),
         most_(plan.most_expert_slots),
-        shared_(plan.resident_bytes - (plan.expert_slots - spare_) * slot_) {}
+        other_(plan.resident_bytes - (plan.expert_slots - fixed_) * slot_) {}
 
-  std::uint64_t bytes() const override { return (cache_.slots() - spare_) * slot_; }
+  std::uint64_t bytes() const override { return (cache_.slots() - fixed_) * slot_; }
 
   int give(std::uint64_t bytes) override {
     const std::uint64_t count = (bytes + slot_ - 1) / slot_;
-    require(count <= cache_.slots() - spare_, "the pool of experts and texts has no slot to give");
+    require(count <= cache_.slots() - fixed_, "the pool of experts and texts has no slot to give");
     cache_.resize(cache_.slots() - count);
     return static_cast<int>(count);
   }
@@ -119,12 +189,12 @@ class PooledExperts final : public PooledWeights {
     weights.experts.stay = static_cast<int>(cache_.slots() - spare_);
   }
 
-  std::uint64_t resident_bytes() const override { return shared_ + bytes(); }
+  std::uint64_t resident_bytes() const override { return other_ + bytes(); }
 
  private:
-  ExpertCache& cache_;
-  const std::uint64_t slot_, spare_, most_;
-  const std::uint64_t shared_;  // bytes of the other weights that rest
+  Cache& cache_;
+  const std::uint64_t slot_, spare_, fixed_, most_;
+  const std::uint64_t other_;  // bytes of the weights that rest and are never given
 };
 
 }  // namespace
@@ -133,9 +203,21 @@ std::unique_ptr<PooledWeights> pooled_units(Streamer& weights, const SweepLayout
   return std::make_unique<PooledUnits>(weights, sweep);
 }
 
+std::unique_ptr<PooledWeights> pooled_uploads(UploadedWeights& weights, const SweepLayout& sweep,
+                                              Residency residency, KvArena& arena) {
+  return std::make_unique<PooledUploads>(weights, sweep, std::move(residency), arena);
+}
+
 std::unique_ptr<PooledWeights> pooled_experts(ExpertCache& cache, const SweepLayout& sweep,
                                               const MemoryPlan& plan) {
-  return std::make_unique<PooledExperts>(cache, sweep, plan);
+  return std::make_unique<PooledExperts<ExpertCache>>(cache, sweep, plan,
+                                                      ExpertCache::spare_slots(sweep));
+}
+
+std::unique_ptr<PooledWeights> pooled_experts(UploadedExperts& cache, const SweepLayout& sweep,
+                                              const MemoryPlan& plan) {
+  return std::make_unique<PooledExperts<UploadedExperts>>(cache, sweep, plan,
+                                                          plan.full_expert_slots);
 }
 
 }  // namespace canopy

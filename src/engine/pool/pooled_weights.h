@@ -4,9 +4,12 @@
 #include <memory>
 
 #include "offload/experts/expert_cache.h"
+#include "offload/experts/uploaded_experts.h"
 #include "offload/streamer.h"
+#include "offload/upload/device_weights.h"
 #include "planner/cost_model.h"
 #include "src/engine/plan/plan.h"
+#include "src/model/kv_arena.h"
 
 namespace canopy {
 
@@ -32,8 +35,17 @@ class PooledWeights {
 /// Units of a streamer that can change them: one that goes travels from the next sweep on, one that
 /// comes back is kept as it passes through the ring. Both must outlive this.
 std::unique_ptr<PooledWeights> pooled_units(Streamer& weights, const SweepLayout& sweep);
+/// Units that rest at the end of an arena of a device with memory of its own, the last that came
+/// nearest to the texts: it goes first. The others are where `residency` says. All must outlive
+/// this.
+std::unique_ptr<PooledWeights> pooled_uploads(UploadedWeights& weights, const SweepLayout& sweep,
+                                              Residency residency, KvArena& arena);
 /// Slots of an expert cache, as the plan bounds them. Cache and sweep must outlive this.
 std::unique_ptr<PooledWeights> pooled_experts(ExpertCache& cache, const SweepLayout& sweep,
+                                              const MemoryPlan& plan);
+/// The same on a device with memory of its own; the slots beyond those with full KV pools are in
+/// the memory that texts share.
+std::unique_ptr<PooledWeights> pooled_experts(UploadedExperts& cache, const SweepLayout& sweep,
                                               const MemoryPlan& plan);
 
 }  // namespace canopy

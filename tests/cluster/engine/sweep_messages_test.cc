@@ -98,7 +98,7 @@ TEST_F(SweepMessages, HaveAMirroredCacheKeepTheSamePath) {
       const auto block = static_cast<std::int64_t>(
           message.caches[0].blocks[static_cast<std::size_t>(of / kKvBlock)]);
       return reinterpret_cast<float*>(keys.data() +
-                                      static_cast<std::size_t>(block) * ours.block_bytes()) +
+                                      static_cast<std::size_t>(block) * ours.stride()) +
              of % kKvBlock * keys.dim(2);
     };
     for (std::int64_t s = 0; s < 80; ++s) *slot(s) = static_cast<float>(s);
