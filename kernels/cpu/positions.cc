@@ -94,14 +94,14 @@ void keep_kv(Pool& pool, std::byte* scratch, ConstTensorView path, std::int64_t 
   const auto* rows = reinterpret_cast<const std::int32_t*>(path.data());
   for (std::size_t i = 0; i < n; ++i)
     if (rows[i] < 0 || rows[i] >= kv.slots() - first_slot)
-      throw Error("keep_kv: row " + std::to_string(rows[i]) + " behind slot " +
+      throw Error("keep_kv: row " + std::to_string(rows[i]) + " after slot " +
                   std::to_string(first_slot) + " is outside a cache of " +
                   std::to_string(kv.slots()) + " slots");
   pool.for_each(heads, [&](std::size_t head, std::size_t worker) {
     std::byte* const kept = scratch + worker * n * to_size(kv.k.dim(2)) * sizeof(float);
     for (const TensorView& cache : {kv.k, kv.v}) {
-      const auto row = [&](std::int64_t behind) {
-        return cache.data() + table.at(static_cast<std::int64_t>(head), first_slot + behind);
+      const auto row = [&](std::int64_t node) {
+        return cache.data() + table.at(static_cast<std::int64_t>(head), first_slot + node);
       };
       for (std::size_t i = 0; i < n; ++i) std::memcpy(kept + i * bytes, row(rows[i]), bytes);
       for (std::size_t i = 0; i < n; ++i)
