@@ -195,7 +195,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
         slot = make_slot(place, seen);
         if (slot == nullptr) continue;
       }
-      const Events* const events = home ? home->events.get() : slot ? slot->events.get() : nullptr;
+      Events* const events = home ? home->events.get() : slot ? slot->events.get() : nullptr;
       {
         // Given back at once: the host's slab is free when the copy stream gets there.
         const UnitLease lease = host->acquire(place.unit, *copy, ending.get_token());
@@ -211,7 +211,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
         slot->state = slot->abandoned ? State::kReturned : State::kQueued;
       }
       bytes += sweep.units[place.unit].slot.bytes;
-      copies.push_back({home ? home->events.get() : slot->events.get(), place.unit});
+      copies.push_back({events, place.unit});
       queued.notify_all();
     }
   } catch (...) {

@@ -88,28 +88,7 @@ TEST_F(DevicePool, AFullHouseOfFullTextsEndsAndWeightsComeBack) {
   EmulatedCuda* device = nullptr;
   Engine engine = make_on(SpeculationMethod::kNone, &device);
   engine.generate(greedy(text(9, 10), 4));
-  const std::uint64_t at_first = engine.pool().resident;
-  Session session = engine.open_session();
-  std::vector<Received> received(kTexts);
-  for (unsigned i = 0; i < kTexts; ++i)
-    session.admit(greedy(text(i, kShort - 20), 20), received[i].events());
-  std::uint64_t least = at_first;
-  while (session.step()) {
-    expect_in_budget(engine);
-    least = std::min(least, engine.pool().resident);
-  }
-  for (const Received& one : received) {
-    EXPECT_EQ(one.error, "");
-    EXPECT_EQ(one.tokens.size(), 20u);
-  }
-  EXPECT_LT(least, at_first) << "some weights gave way";
-  EXPECT_GE(least, engine.plan().full_resident_bytes);
-  const auto is_back = [&] { return engine.pool().resident + largest_unit(engine) >= at_first; };
-  for (unsigned i = 0; i < 200 && !is_back(); ++i) {
-    session.admit(greedy(text(100 + i, 10), 20));
-    while (session.step()) expect_in_budget(engine);
-  }
-  EXPECT_TRUE(is_back()) << engine.pool().resident << " of " << at_first;
+  EXPECT_GE(run_full_house(engine, kShort, 20), engine.plan().full_resident_bytes);
   EXPECT_LE(device->card().most_held(), engine.plan().device->total());
 }
 

@@ -117,6 +117,39 @@ class MemoryPoolTest : public TinyEngine {
     const PoolReport pool = engine.pool();
     EXPECT_LE(pool.weights + pool.texts, pool.bytes);
   }
+  /// Lets texts of `tokens` each, `fresh` of them new, fill all places and end: weights give way,
+  /// no more than planned but for a unit, and short texts bring them back. Returns the bytes of
+  /// weights that rested when they were fewest.
+  static std::uint64_t run_full_house(Engine& engine, int tokens, int fresh) {
+    const std::uint64_t at_first = engine.pool().resident;
+    Session session = engine.open_session();
+    std::vector<Received> received(kTexts);
+    for (unsigned i = 0; i < kTexts; ++i)
+      session.admit(greedy(text(i, tokens - fresh), fresh), received[i].events());
+    std::uint64_t least = at_first;
+    while (session.step()) {
+      expect_in_budget(engine);
+      least = std::min(least, engine.pool().resident);
+    }
+    for (const Received& one : received) {
+      EXPECT_EQ(one.error, "");
+      EXPECT_EQ(one.finish_reason, "length");
+      EXPECT_EQ(one.tokens.size(), static_cast<std::size_t>(fresh));
+    }
+    EXPECT_LT(least, at_first) << "some weights gave way";
+    EXPECT_GE(least + largest_unit(engine), engine.plan().full_resident_bytes)
+        << "and no more than planned, but for the last that went";
+    // Short texts let remembered ones grow old: what they held is weights' again. One unit travels
+    // in any case; it may be another than at first, and larger.
+    const auto is_back = [&] { return engine.pool().resident + largest_unit(engine) >= at_first; };
+    for (unsigned i = 0; i < 400 && !is_back(); ++i) {
+      session.admit(greedy(text(100 + i, 10), 20));
+      while (session.step()) expect_in_budget(engine);
+    }
+    EXPECT_TRUE(is_back()) << engine.pool().resident << " of " << at_first;
+    EXPECT_GT(engine.pool().returned, 0u);
+    return least;
+  }
   static void run_texts(bool experts, std::uint64_t wanted) {
     Engine resident(files(false, experts), asked(SpeculationMethod::kNone, std::uint64_t{1} << 32));
     run_texts(resident, kContext - 40, wanted,

@@ -29,33 +29,7 @@ TEST_F(MemoryPoolTest, AFullHouseOfFullTextsEndsAndWeightsComeBack) {
   for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
     SCOPED_TRACE(name(method));
     Engine engine = make(method);
-    const std::uint64_t at_first = engine.pool().resident;
-    Session session = engine.open_session();
-    std::vector<Received> received(kTexts);
-    for (unsigned i = 0; i < kTexts; ++i)
-      session.admit(greedy(text(i, kContext - 40), 40), received[i].events());
-    std::uint64_t least = at_first;
-    while (session.step()) {
-      expect_in_budget(engine);
-      least = std::min(least, engine.pool().resident);
-    }
-    for (const Received& one : received) {
-      EXPECT_EQ(one.error, "");
-      EXPECT_EQ(one.finish_reason, "length");
-      EXPECT_EQ(one.tokens.size(), 40u);
-    }
-    EXPECT_LT(least, at_first) << "some weights gave way";
-    EXPECT_GE(least + largest_unit(engine), engine.plan().full_resident_bytes)
-        << "and no more than planned, but for the last that went";
-    // Short texts let remembered ones grow old: what they held is weights' again. One unit travels
-    // in any case; it may be another than at first, and larger.
-    const auto is_back = [&] { return engine.pool().resident + largest_unit(engine) >= at_first; };
-    for (unsigned i = 0; i < 400 && !is_back(); ++i) {
-      session.admit(greedy(text(100 + i, 10), 20));
-      while (session.step()) expect_in_budget(engine);
-    }
-    EXPECT_TRUE(is_back()) << engine.pool().resident << " of " << at_first;
-    EXPECT_GT(engine.pool().returned, 0u);
+    run_full_house(engine, kContext, 40);
   }
 }
 

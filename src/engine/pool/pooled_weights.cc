@@ -12,6 +12,16 @@ namespace canopy {
 
 namespace {
 
+/// Fills in all bytes of the units and what travels of them: those that rest below `resting`.
+void describe_units(const SweepLayout& sweep, const Residency& residency, Tier resting,
+                    WeightPlan& weights) {
+  for (std::size_t i = 0; i < weights.units.size(); ++i) {
+    SweepUnit& unit = weights.units[i];
+    unit.own_bytes = bytes_at_rest(sweep.units[i], resting);
+    unit.bytes = residency.unit[i] < resting ? 0 : unit.own_bytes;
+  }
+}
+
 class PooledUnits final : public PooledWeights {
  public:
   PooledUnits(Streamer& weights, const SweepLayout& sweep)
@@ -52,11 +62,7 @@ class PooledUnits final : public PooledWeights {
 
   void describe(WeightPlan& weights) const override {
     weights.resident_bytes = resident_bytes();
-    for (std::size_t i = 0; i < weights.units.size(); ++i) {
-      SweepUnit& unit = weights.units[i];
-      unit.own_bytes = sweep_.units[i].read.slab_bytes;
-      unit.bytes = residency_.unit[i] == Tier::kDisk ? unit.own_bytes : 0;
-    }
+    describe_units(sweep_, residency_, Tier::kHost, weights);
   }
 
   std::uint64_t resident_bytes() const override {
@@ -132,11 +138,7 @@ class PooledUploads final : public PooledWeights {
 
   void describe(WeightPlan& weights) const override {
     weights.resident_bytes = resident_bytes();
-    for (std::size_t i = 0; i < weights.units.size(); ++i) {
-      SweepUnit& unit = weights.units[i];
-      unit.own_bytes = sweep_.units[i].slot.bytes;
-      unit.bytes = residency_.unit[i] == Tier::kDevice ? 0 : unit.own_bytes;
-    }
+    describe_units(sweep_, residency_, Tier::kDevice, weights);
   }
 
   std::uint64_t resident_bytes() const override {
