@@ -359,10 +359,23 @@ void measure(Setup& s, std::int64_t n, int rounds, bool as_json) {
   }
 }
 
+/// Makes all kernels those of the instruction set of that name, such as AVX2.
+/// Throws: Error, where this processor or this build lacks it.
+void choose_instructions(const std::string& wanted) {
+  std::string others;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const std::string name = hwy::TargetName(target);
+    if (name == wanted) return hwy::SetSupportedTargetsForTest(target);
+    others += " " + name;
+  }
+  throw Error("no kernels of " + wanted + " run here: --instructions takes one of" + others);
+}
+
 int run_all(int argc, char** argv) {
   namespace po = boost::program_options;
   std::vector<std::int64_t> rows;
   std::vector<std::string> types;
+  std::string instructions;
   std::int64_t k = 0, m = 0;
   int threads = 0, rounds = 0;
   po::options_description options("linear against the FMA peak and the RAM's read bandwidth");
@@ -382,7 +395,9 @@ int run_all(int argc, char** argv) {
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
       po::value(&threads)->default_value(static_cast<int>(std::thread::hardware_concurrency())),
-      "threads of the device")("rounds", po::value(&rounds)->default_value(7), "timings per point");
+      "threads of the device")("rounds", po::value(&rounds)->default_value(7), "timings per point")(
+      "instructions", po::value(&instructions),
+      "use the kernels of this instruction set, such as AVX2, instead of the best that runs here");
   po::variables_map given;
   po::store(po::parse_command_line(argc, argv, options), given);
   po::notify(given);
@@ -390,6 +405,7 @@ int run_all(int argc, char** argv) {
     std::cout << options;
     return 0;
   }
+  if (!instructions.empty()) choose_instructions(instructions);
   const auto device = make_device({.threads = threads});
   const auto stream = device->make_stream("bench");
   const std::int64_t most = *std::max_element(rows.begin(), rows.end());
