@@ -14,10 +14,10 @@
 #define CANOPY_KERNELS_CPU_TILE_ONCE
 namespace canopy::cpu {
 
-constexpr std::size_t kPassRows = 96;  // rows of x per pass: with a group of panels they fit in L2
-constexpr std::size_t kTileColumns = 4;    // weight rows per tile
-constexpr std::size_t kGroupColumns = 64;  // weight rows unpacked together: their panels fit in L2
-constexpr std::size_t kPanelFloats = kGroupColumns * kBlock;
+constexpr std::size_t kPassRows = 96;    // rows of x per pass
+constexpr std::size_t kTileColumns = 4;  // weight rows per tile
+constexpr std::size_t kPanelFloats = kTileColumns * kBlock;
+constexpr std::size_t kBlocksAhead = 3;  // of weights, that are fetched while one is used
 
 /// Bytes of x that a core's L2 keeps while weights go by: half of it. The system does not always
 /// know its size.
@@ -201,57 +201,50 @@ HWY_INLINE Panel unpack_panel(const WeightRows& w, size_t n, size_t k0, float* p
   return {panel};
 }
 
-/// Few rows of x stay in cache whole: whole weight rows are read in turn, each used at once.
-/// weights(n, k0) gives four weight rows in one block of columns.
-template <class Weights>
-HWY_INLINE void products_of_few(const float* packed, size_t m, size_t m0, size_t m1,
-                                const WeightRows& w, float* out, size_t ld,
-                                const Weights& weights) {
-  for (size_t n = 0; n < w.count; n += kTileColumns)
-    for (size_t k0 = 0; k0 < w.k; k0 += kBlock) {
-      const size_t vectors = vectors_of(std::min(kBlock, w.k - k0));
-      const auto four_rows = weights(n, k0);
-      const float* x = packed + k0 * m + m0 * vectors * kLanes;
-      for (size_t i = m0; i < m1; i += kTileRows) {
-        const size_t rows = std::min(kTileRows, m - i);
-        tile_of(rows, x, four_rows, vectors, out + (i - m0) * ld + n, ld,
-                k0 == 0 ? Sum::kStart : Sum::kContinue);
-        x += rows * vectors * kLanes;
-      }
-    }
-}
+/// Bytes of a block of columns of four weight rows that will be needed soon. A part is fetched with
+/// each tile of x: all at once would hold up the tiles' own loads.
+struct Fetch {
+  const uint8_t* from[kTileColumns];
+  size_t part;  // bytes of each
+  /// A prefetch past the end of the buffer does nothing.
+  HWY_INLINE void operator()(size_t tile) const {
+    for (const uint8_t* const row : from)
+      for (size_t at = tile * part / 64 * 64; at < (tile + 1) * part; at += 64)
+        hwy::Prefetch(row + at);
+  }
+};
 
-/// Many rows of x: a tile stays in L1 while a group of panels goes by from L2. The group after
-/// it is fetched meanwhile, a few lines per tile: its rows are pieces too short for the hardware
-/// prefetcher, and one burst of prefetches would stall the tiles.
-HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_t m1,
-                                 const WeightRows& w, float* out, size_t ld, float* panels) {
-  for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
-    for (size_t n0 = 0; n0 < w.count; n0 += kGroupColumns) {
-      const size_t vectors = vectors_of(std::min(kBlock, w.k - k0));
-      const size_t n1 = std::min(w.count, n0 + kGroupColumns);
-      for (size_t n = n0; n < n1; n += kTileColumns)
-        unpack_panel(w, n, k0, panels + (n - n0) * kBlock);
-      const bool last = n1 == w.count;  // then the first rows follow, one block on
-      const size_t next = last ? 0 : n1, next_block = k0 / kBlock + (last ? 1 : 0);
-      const uint8_t* to_fetch[kGroupColumns];
-      for (size_t r = 0; r < kGroupColumns; ++r) to_fetch[r] = w.block(next + r, next_block);
-      const size_t share = w.block_bytes * kTileRows / (m1 - m0) + 1;
-      const float* x = packed + k0 * m + m0 * vectors * kLanes;
-      size_t fetched = 0;
-      for (size_t i = m0; i < m1; i += kTileRows, fetched += share) {
-        const size_t rows = std::min(kTileRows, m - i);
-        for (size_t n = n0; n < n1; n += kTileColumns) {
-          // A prefetch past the end of the buffer does nothing.
-          for (size_t r = n - n0; r < n - n0 + kTileColumns; ++r)
-            for (size_t at = fetched / 64 * 64; at < fetched + share; at += 64)
-              hwy::Prefetch(to_fetch[r] + at);
-          tile_of(rows, x, Panel{panels + (n - n0) * kBlock}, vectors, out + (i - m0) * ld + n, ld,
-                  k0 == 0 ? Sum::kStart : Sum::kContinue);
+/// As products(), by weights(n, k0), which gives four weight rows in one block of columns: they are
+/// read in turn, each used at once for all rows of x. Those go by in ranges of columns that stay in
+/// L2.
+template <class Weights>
+HWY_INLINE void products_by(const float* packed, size_t m, size_t m0, size_t m1,
+                            const WeightRows& w, float* out, size_t ld, const Weights& weights) {
+  const size_t blocks = (w.k + kBlock - 1) / kBlock, tiles = (m1 - m0 + kTileRows - 1) / kTileRows;
+  const size_t kept = std::max<size_t>(1, kept_in_l2() / ((m1 - m0) * kBlock * sizeof(float)));
+  const size_t ranges = (blocks + kept - 1) / kept, range = (blocks + ranges - 1) / ranges;
+  // A packed row's exceptions lie at its end, so that a block needs more of its row than itself.
+  const bool whole_rows = w.unpack_bf16 != nullptr || w.unpack_fp8 != nullptr;
+  const size_t ahead = whole_rows ? range : kBlocksAhead;
+  Fetch fetch;
+  fetch.part = (w.block_bytes + tiles - 1) / tiles;
+  for (size_t first = 0; first < blocks; first += range)
+    for (size_t n = 0; n < w.count; n += kTileColumns)
+      for (size_t b = first; b < std::min(blocks, first + range); ++b) {
+        const size_t to = b - first + ahead;
+        for (size_t r = 0; r < kTileColumns; ++r)
+          fetch.from[r] = w.block(n + to / range * kTileColumns + r, first + to % range);
+        const size_t k0 = b * kBlock, vectors = vectors_of(std::min(kBlock, w.k - k0));
+        const auto four_rows = weights(n, k0);
+        const float* x = packed + k0 * m + m0 * vectors * kLanes;
+        for (size_t i = m0; i < m1; i += kTileRows) {
+          fetch((i - m0) / kTileRows);
+          const size_t rows = std::min(kTileRows, m - i);
+          tile_of(rows, x, four_rows, vectors, out + (i - m0) * ld + n, ld,
+                  b == 0 ? Sum::kStart : Sum::kContinue);
+          x += rows * vectors * kLanes;
         }
-        x += rows * vectors * kLanes;
       }
-    }
 }
 
 /// out[i][j] = sum over k of x[i][k] w[j][k], for rows [m0, m1) of the m packed rows of x (m0 a
@@ -264,25 +257,15 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       8;  // up to here widening bf16 in registers costs less than a panel
   // Up to here one tile, for which a panel would only be read once. Wider ones lack registers.
   constexpr size_t kDirectFp8Rows = std::min<size_t>(kTileRows, 4);
-  if ((m1 - m0) * w.k * sizeof(float) > kept_in_l2())
-    return products_of_many(packed, m, m0, m1, w, out, ld, panels);
   if (w.bf16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0)
-    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+    return products_by(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
       Direct rows;
       for (size_t r = 0; r < kTileColumns; ++r)
         rows.row[r] = w.data + std::min(n + r, w.count - 1) * w.row_bytes + k0 * 2;
       return rows;
     });
-  // Fetches what four rows will be asked for next: their next block, or the next four rows.
-  const auto fetch_next = [&](size_t n, size_t k0) HWY_ATTR {
-    const size_t k1 = k0 + kBlock < w.k ? k0 + kBlock : 0;
-    for (size_t r = 0; r < kTileColumns; ++r) {
-      const uint8_t* const next = w.block(n + r + (k1 == 0 ? kTileColumns : 0), k1 / kBlock);
-      for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + at);
-    }
-  };
   if (w.unpack_bf16 != nullptr && m1 - m0 <= kDirectRows)
-    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+    return products_by(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
       Direct rows;
       for (size_t r = 0; r < kTileColumns; ++r) {
         auto* const plain = reinterpret_cast<std::uint16_t*>(panels) + r * kBlock;
@@ -292,11 +275,9 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       return rows;
     });
   if (w.fp8_factors != nullptr && m1 - m0 <= kDirectFp8Rows && w.k % (kFp8Vectors * kLanes) == 0)
-    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+    return products_by(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
       DirectFp8 rows;
       for (size_t r = 0; r < kTileColumns; ++r) {
-        const uint8_t* const next = w.block(n + kTileColumns + r, k0 / kBlock);
-        for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + at);
         const StoredRow row = w.row(std::min(n + r, w.count - 1));
         rows.row[r] = reinterpret_cast<const uint8_t*>(row.data) + k0;
         w.fp8_factors(row, k0, std::min(kBlock, w.k - k0), rows.factor[r]);
@@ -304,7 +285,7 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       return rows;
     });
   if (w.unpack_fp8 != nullptr && m1 - m0 <= kDirectFp8Rows && w.k % (kFp8Vectors * kLanes) == 0)
-    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+    return products_by(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
       DirectFp8 rows;
       for (size_t r = 0; r < kTileColumns; ++r) {
         auto* const codes = reinterpret_cast<uint8_t*>(panels) + r * kBlock;
@@ -314,10 +295,8 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       }
       return rows;
     });
-  return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
-    fetch_next(n, k0);
-    return unpack_panel(w, n, k0, panels);
-  });
+  return products_by(packed, m, m0, m1, w, out, ld,
+                     [&](size_t n, size_t k0) HWY_ATTR { return unpack_panel(w, n, k0, panels); });
 }
 
 }  // namespace HWY_NAMESPACE
