@@ -199,6 +199,19 @@ std::optional<std::size_t> next_to_rest(const SweepLayout& sweep, const Residenc
   return next_change(sweep, residency, tier == Tier::kDevice ? Tier::kHost : Tier::kDisk, fits);
 }
 
+std::optional<std::size_t> next_to_travel(const SweepLayout& sweep, const Residency& residency,
+                                          std::size_t bytes, std::vector<bool> may_change) {
+  const auto own = [&](std::size_t i) { return bytes_at_rest(sweep.units[i], Tier::kHost); };
+  std::size_t least = SIZE_MAX;
+  for (std::size_t i = 0; i < may_change.size(); ++i)
+    if (may_change[i] && residency.unit[i] == Tier::kHost && own(i) >= bytes)
+      least = std::min(least, own(i));
+  if (least < SIZE_MAX)
+    for (std::size_t i = 0; i < may_change.size(); ++i)
+      may_change[i] = may_change[i] && own(i) >= bytes && own(i) <= least + least / 4;
+  return next_change(sweep, residency, Tier::kHost, may_change);
+}
+
 Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes, Tier tier) {
   while (const auto unit = next_to_rest(sweep, residency, bytes, tier)) {
     residency.unit[*unit] = tier;

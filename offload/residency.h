@@ -54,6 +54,11 @@ std::optional<std::size_t> next_change(const SweepLayout& sweep, const Residency
 /// `bytes` bytes are left there, by next_change(). Nothing: none fits; one travels in any case.
 std::optional<std::size_t> next_to_rest(const SweepLayout& sweep, const Residency& residency,
                                         std::size_t bytes, Tier tier = Tier::kHost);
+/// Chooses among the units in host memory that may change the next that travels, to make room for
+/// `bytes`: by next_change() of the smallest that are large enough, and those up to a quarter
+/// larger, or of all where none is. Nothing: there is none.
+std::optional<std::size_t> next_to_travel(const SweepLayout& sweep, const Residency& residency,
+                                          std::size_t bytes, std::vector<bool> may_change);
 /// Lets as many bytes more rest as `bytes` hold, unit by unit.
 Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes,
                  Tier tier = Tier::kHost);

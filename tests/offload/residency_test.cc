@@ -54,6 +54,30 @@ TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
   }
 }
 
+TEST_P(ResidencyTest, TheSmallestUnitThatMakesRoomTravels) {
+  Residency residency = none_resident(sweep_);
+  std::vector<bool> may_change(units_.size(), true);
+  std::vector<std::size_t> sizes;
+  for (std::size_t i = 1; i < units_.size(); ++i) {
+    residency.unit[i] = Tier::kHost;
+    if (units_[i].read.slab_bytes > 0) sizes.push_back(units_[i].read.slab_bytes);
+  }
+  std::ranges::sort(sizes);
+  ASSERT_GT(sizes.back(), 2 * sizes.front());
+  for (const std::size_t wanted : sizes) {
+    const auto unit = next_to_travel(sweep_, residency, wanted, may_change);
+    ASSERT_TRUE(unit.has_value());
+    EXPECT_GE(units_[*unit].read.slab_bytes, wanted);
+    EXPECT_LE(units_[*unit].read.slab_bytes, wanted + wanted / 4);
+    EXPECT_NE(*unit, 0u) << "it travels";
+  }
+  EXPECT_TRUE(next_to_travel(sweep_, residency, sizes.back() + 1, may_change).has_value());
+  const auto first = next_to_travel(sweep_, residency, 1, may_change);
+  may_change[*first] = false;
+  EXPECT_NE(next_to_travel(sweep_, residency, 1, may_change), first);
+  EXPECT_FALSE(next_to_travel(sweep_, none_resident(sweep_), 1, may_change).has_value());
+}
+
 TEST_P(ResidencyTest, ADraftOfTheSameModelHasItsHeadAndWholeLayersFromBothEnds) {
   const int layers = sweep_.config.layers;
   int fewest = layers, most = 0;

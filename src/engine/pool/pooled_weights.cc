@@ -34,7 +34,8 @@ class PooledUnits final : public PooledWeights {
 
   int give(std::uint64_t bytes) override {
     int count = 0;
-    for (const std::uint64_t before = bytes_; before - bytes_ < bytes; ++count) evict_one();
+    for (const std::uint64_t before = bytes_; before - bytes_ < bytes; ++count)
+      evict_one(bytes - (before - bytes_));
     return count;
   }
 
@@ -70,7 +71,8 @@ class PooledUnits final : public PooledWeights {
   }
 
  private:
-  void evict_one() {
+  /// Makes room for `bytes`. What goes beyond them is read for nothing.
+  void evict_one(std::uint64_t bytes) {
     // A unit that the reader has passed costs what is in the ring: others go first.
     const Residency fixed = fixed_part(sweep_, residency_);
     std::vector<bool> any, ahead;
@@ -78,8 +80,8 @@ class PooledUnits final : public PooledWeights {
       any.push_back(fixed.unit[i] == Tier::kDisk);
       ahead.push_back(any[i] && !weights_.is_passed(i));
     }
-    auto unit = next_change(sweep_, residency_, Tier::kHost, ahead);
-    if (!unit) unit = next_change(sweep_, residency_, Tier::kHost, any);
+    auto unit = next_to_travel(sweep_, residency_, bytes, ahead);
+    if (!unit) unit = next_to_travel(sweep_, residency_, bytes, any);
     require(unit.has_value(), "the pool of weights and texts has no unit left to give");
     weights_.evict(*unit);
     residency_.unit[*unit] = Tier::kDisk;
