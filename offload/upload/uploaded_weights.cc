@@ -216,7 +216,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
     }
   } catch (...) {
     const std::lock_guard lock(mutex);
-    failure = std::current_exception();
+    if (!failure) failure = std::current_exception();
     queued.notify_all();
   }
 }

@@ -72,8 +72,8 @@ TEST_F(ChangingUploads, LendTheSameBytesWhateverComesAndGoes) {
     for (Tier& tier : fixed.unit)
       if (random() % 4 == 0) tier = Tier::kDevice;
     fixed.unit[random() % fixed.unit.size()] = Tier::kHost;
+    Stack stack = stack_for(tiny);  // outlives what is on its way there
     const auto source = make(tiny, fixed, 2 + seed % 4 * 7);
-    Stack stack = stack_for(tiny);
     Sweeper sweeper(device_, tiny, *source, seed);
     Residency now = fixed;
     for (int sweep = 0; sweep < 100; ++sweep) {
@@ -101,8 +101,8 @@ TEST_F(ChangingUploads, LendTheSameBytesWhateverComesAndGoes) {
 TEST_F(ChangingUploads, TravelOnceWhenTheyComeAndNotWhileTheyStay) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 6});
   const Residency fixed = all_resident(tiny.sweep);
+  Stack stack = stack_for(tiny);  // outlives what is on its way there
   const auto source = make(tiny, fixed, 2);
-  Stack stack = stack_for(tiny);
   Sweeper sweeper(device_, tiny, *source);
   sweeper.sweep();
   Residency now = fixed;
@@ -125,8 +125,8 @@ TEST_F(ChangingUploads, TravelOnceWhenTheyComeAndNotWhileTheyStay) {
 
 TEST_F(ChangingUploads, ChangeBetweenSweepsAlone) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 2});
+  Stack stack = stack_for(tiny);  // outlives what is on its way there
   const auto source = make(tiny, all_resident(tiny.sweep), 2);
-  Stack stack = stack_for(tiny);
   Sweeper sweeper(device_, tiny, *source);
   const UnitLease lease = source->acquire(0, sweeper.compute());
   EXPECT_THROW(source->keep(3, stack.memory.data()), Error);
