@@ -214,9 +214,9 @@ struct Fetch {
   }
 };
 
-/// As products(), by weights(n, k0), which gives four weight rows in one block of columns: they are
-/// read in turn, each used at once for all rows of x. Those go by in ranges of columns that stay in
-/// L2.
+/// Computes products() by weights(n, k0), which gives four weight rows in one block of columns.
+/// They are read in turn, each used at once for all rows of x, which go by in ranges of columns
+/// that stay in L2.
 template <class Weights>
 HWY_INLINE void products_by(const float* packed, size_t m, size_t m0, size_t m1,
                             const WeightRows& w, float* out, size_t ld, const Weights& weights) {
