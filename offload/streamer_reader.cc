@@ -27,7 +27,7 @@ void Streamer::Impl::read_in_cycle() {
   } catch (...) {
     pump.drain();
     const std::lock_guard lock(mutex);
-    failure = std::current_exception();
+    if (!failure) failure = std::current_exception();
     link.rests();
     arrived.notify_all();
   }
