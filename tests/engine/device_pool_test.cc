@@ -11,14 +11,7 @@ class DevicePool : public MemoryPoolTest {
   static constexpr std::uint64_t kPlenty = std::uint64_t{1} << 32;
 
   static ModelFiles small_files(bool with_draft, bool experts = false) {
-    ModelFiles files{experts ? write(mixture(), dir_->path() / "pool-experts")
-                             : write(config(8), dir_->path() / "pool-8"),
-                     {},
-                     nullptr};
-    if (with_draft) files.draft = write(config(1), dir_->path() / "pool-1");
-    files.tokenizer =
-        std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
-    return files;
+    return files(with_draft, experts, 8, 1);
   }
   static EngineOptions asked_on(SpeculationMethod method, std::size_t gpu_memory,
                                 EmulatedCuda** device = nullptr) {

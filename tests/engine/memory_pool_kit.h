@@ -53,12 +53,14 @@ class MemoryPoolTest : public TinyEngine {
     c.experts = {.count = 16, .active = 2, .hidden_dim = 96};
     return c;
   }
-  static ModelFiles files(bool with_draft, bool experts = false) {
-    ModelFiles files{experts ? write(mixture(), dir_->path() / "pool-experts")
-                             : write(config(32), dir_->path() / "pool"),
-                     {},
-                     nullptr};
-    if (with_draft) files.draft = write(config(2), dir_->path() / "pool-draft");
+  static ModelFiles files(bool with_draft, bool experts = false, int layers = 32,
+                          int draft_layers = 2) {
+    const auto dense = [](int count) {
+      return write(config(count), dir_->path() / ("pool-" + std::to_string(count)));
+    };
+    ModelFiles files{
+        experts ? write(mixture(), dir_->path() / "pool-experts") : dense(layers), {}, nullptr};
+    if (with_draft) files.draft = dense(draft_layers);
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
     return files;
